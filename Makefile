@@ -1,0 +1,40 @@
+# Everything runs in .venv, which the first command makes. PYTHON chooses the interpreter.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help demo test check lint types contract clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    set up, then show the main job on embedded data (under two minutes)"
+	@echo "make test    set up, then run the tests"
+	@echo "make check   lint, types, import contract and tests"
+	@echo "make clean   remove the environment and caches"
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/first_steps.py
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+contract: $(READY)
+	$(BIN)/lint-imports
+
+check: lint types contract test
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
