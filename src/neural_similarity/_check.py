@@ -1,0 +1,127 @@
+"""The only place that words errors about names and shapes.
+
+Form: ``<where>: expected <what> <value>, got <value>. <why>. <what to do>.``
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from ._shapes import output_size
+from .errors import ShapeError, UnknownNameError
+
+__all__ = ["conv_output_shape", "known_name", "shape", "similarity_shape", "weight_similarity"]
+
+
+def known_name(where: str, what: str, got: object, choices: Iterable[str]) -> None:
+    """Raise unless ``got`` is one of ``choices``."""
+    choices = sorted(choices)
+    if got in choices:
+        return
+    near = difflib.get_close_matches(str(got), choices, n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise UnknownNameError(
+        f"{where}: expected {what} to be one of {', '.join(map(repr, choices))}, got {got!r}.{hint}"
+    )
+
+
+def conv_output_shape(
+    where: str,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> tuple[int, int]:
+    """Check the arguments of a two-dimensional convolution and return (P, Q)."""
+    if input.dim() != 4:
+        raise ShapeError(
+            f"{where}: expected input of shape (N, C, H, W) or (C, H, W), got {shape(input)}."
+        )
+    if weight.dim() != 4:
+        raise ShapeError(
+            f"{where}: expected weight of shape (O, C/G, kh, kw), got {shape(weight)}."
+        )
+    for what, values, least in (
+        ("stride", stride, 1),
+        ("dilation", dilation, 1),
+        ("padding", padding, 0),
+    ):
+        if min(values) < least:
+            raise ShapeError(f"{where}: expected {what} of at least {least}, got {values}.")
+    if groups < 1:
+        raise ShapeError(f"{where}: expected groups of at least 1, got {groups}.")
+    channels, kernels = input.shape[1], weight.shape[0]
+    if channels != weight.shape[1] * groups:
+        raise ShapeError(
+            f"{where}: expected input with {weight.shape[1] * groups} channels, got {channels}. "
+            f"The weight {shape(weight)} reads {weight.shape[1]} channels in each of {groups} "
+            f"group(s). Change in_channels, or groups."
+        )
+    if kernels % groups:
+        raise ShapeError(
+            f"{where}: expected weight whose {kernels} kernels divide by groups, got groups "
+            f"{groups}. Every group has equally many kernels."
+        )
+    if bias is not None and bias.shape != (kernels,):
+        raise ShapeError(f"{where}: expected bias of shape ({kernels},), got {shape(bias)}.")
+    sizes = list(map(output_size, input.shape[2:], weight.shape[2:], stride, padding, dilation))
+    if min(sizes) < 1:
+        padded = tuple(s + 2 * p for s, p in zip(input.shape[2:], padding, strict=True))
+        reach = tuple(d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True))
+        raise ShapeError(
+            f"{where}: expected a padded input of at least {reach}, got {padded}. "
+            f"The kernel is larger than the image. Use a larger image, more padding, or a smaller "
+            f"kernel or dilation."
+        )
+    return sizes[0], sizes[1]
+
+
+def similarity_shape(
+    where: str, similarity: Tensor, batch: int, taps: int, positions: tuple[int, int]
+) -> None:
+    """Raise unless ``similarity`` has one of the four shapes the operation takes."""
+    P, Q = positions
+    wanted = {
+        1: (taps,),
+        2: (taps, taps),
+        4: (batch, taps, P, Q),
+        5: (batch, taps, taps, P, Q),
+    }
+    expected = wanted.get(similarity.dim())
+    if expected is None:
+        shapes = ", ".join(str(s) for s in wanted.values())
+        raise ShapeError(
+            f"{where}: expected similarity of one of the shapes {shapes}, got {shape(similarity)}. "
+            f"The kernel has {taps} taps and the output {P} x {Q} positions."
+        )
+    got = tuple(similarity.shape)
+    broadcast = len(expected) > 2 and got == (1, *expected[1:])
+    if got != expected and not broadcast:
+        raise ShapeError(
+            f"{where}: expected similarity of shape {expected}, got {got}. "
+            f"The batch has {batch} sample(s) (or 1 for all), the kernel {taps} taps, the output "
+            f"{P} x {Q} positions."
+        )
+
+
+def weight_similarity(
+    where: str, similarity: Tensor, leading: tuple[int, ...], size: int, scope: str
+) -> None:
+    """Raise unless ``similarity`` is ``(*leading, size)`` or ``(*leading, size, size)``."""
+    diagonal, matrix = (*leading, size), (*leading, size, size)
+    if tuple(similarity.shape) not in (diagonal, matrix):
+        raise ShapeError(
+            f"{where}: expected similarity of shape {diagonal} or {matrix} for "
+            f"scope {scope!r}, got {shape(similarity)}."
+        )
+
+
+def shape(tensor: Tensor) -> str:
+    """A shape as people write it."""
+    return str(tuple(tensor.shape))

@@ -1,0 +1,39 @@
+"""The axis legend, and the arithmetic of convolution shapes.
+
+======  =====================================================================
+letter  meaning
+======  =====================================================================
+N       batch
+C, O    input and output channels of a layer
+G       groups
+H, W    height and width of the input (the paper's H, V are our kh, kw)
+P, Q    height and width of the output
+kh, kw  height and width of the kernel
+K       taps of a kernel, ``kh * kw``; tap k is row ``k // kw``, column ``k % kw``
+======  =====================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["output_size", "pair", "same_padding"]
+
+
+def pair(value: int | Sequence[int]) -> tuple[int, int]:
+    """``3`` means ``(3, 3)``, as everywhere in PyTorch."""
+    if isinstance(value, int):
+        return (value, value)
+    first, second = value
+    return (first, second)
+
+
+def output_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """Positions a kernel takes along one axis (zero or less: it does not fit)."""
+    return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def same_padding(kernel: int, dilation: int) -> tuple[int, int]:
+    """Zeros before and after one axis under ``padding="same"``; an odd one goes after."""
+    total = dilation * (kernel - 1)
+    return (total // 2, total - total // 2)

@@ -1,0 +1,43 @@
+"""Every error and warning the library raises on purpose.
+
+Each also derives from the built-in class a caller would expect, so ``except ValueError`` keeps
+working for people who never heard of this module.
+"""
+
+__all__ = [
+    "AttachError",
+    "FileFormatError",
+    "MergeError",
+    "NeuralSimilarityError",
+    "ShapeError",
+    "SkippedLayerWarning",
+    "UnknownNameError",
+]
+
+
+class NeuralSimilarityError(Exception):
+    """Base class: catch this to catch everything the library raises on purpose."""
+
+
+class ShapeError(NeuralSimilarityError, ValueError):
+    """A tensor, or a size, does not fit what it is used with."""
+
+
+class UnknownNameError(NeuralSimilarityError, ValueError):
+    """A name that stands for nothing; the message lists the choices and the nearest one."""
+
+
+class AttachError(NeuralSimilarityError, ValueError):
+    """A similarity cannot be attached; the model is as it was."""
+
+
+class MergeError(NeuralSimilarityError, RuntimeError):
+    """A similarity cannot be merged; the model is as it was."""
+
+
+class FileFormatError(NeuralSimilarityError, ValueError):
+    """A similarity file is damaged, foreign, or made for another model."""
+
+
+class SkippedLayerWarning(UserWarning):
+    """A layer was passed over because a similarity has nothing to learn there."""

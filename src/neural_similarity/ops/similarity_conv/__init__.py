@@ -1,0 +1,110 @@
+"""The similarity convolution: one contract, and a dispatcher that picks how to compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ... import _check
+from ..._shapes import pair, same_padding
+from ...errors import ShapeError
+from ..effective_weight import effective_weight
+from . import reference
+
+__all__ = ["similarity_conv2d"]
+
+
+def similarity_conv2d(
+    input: Tensor,
+    weight: Tensor,
+    similarity: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    r"""A two-dimensional convolution :math:`W^\top M X` with similarity M between kernel and patch.
+
+    .. math:: y_{n,o,l} = b_o + \sum_c \sum_i \sum_j W_{o,c,i} \, M_{n,i,j,l} \, X_{n,c,j,l}
+
+    with sample n, kernel o, output position l = (p, q), input channel c of the kernel's group,
+    kernel tap i, patch tap j, and X the patches of ``input`` (Equation 2; the paper's
+    :math:`M_s` is ``similarity``).
+
+    Args:
+        input: ``(N, C, H, W)`` or ``(C, H, W)``.
+        weight: ``(O, C/G, kh, kw)``.
+        similarity: one of
+
+            * ``(K,)`` static diagonal,
+            * ``(K, K)`` static matrix,
+            * ``(N, K, P, Q)`` a diagonal per output position,
+            * ``(N, K, K, P, Q)`` a matrix per output position, kernel taps first;
+
+            a batch of 1 serves every sample.
+        bias, stride, padding, dilation, groups: as in :func:`torch.nn.functional.conv2d`, with
+            ``padding`` also ``"same"`` or ``"valid"``.
+
+    Returns:
+        ``(N, O, P, Q)``, or ``(O, P, Q)`` for an input without batch.
+
+    Cost in multiply-adds per output position: ``K·C/G·O`` as a plain convolution, plus ``K·C``
+    for a diagonal or ``K²·C`` for a matrix per position; a static similarity adds nothing that
+    depends on the image.
+
+    Example:
+        >>> import torch
+        >>> input, weight = torch.randn(2, 3, 8, 8), torch.randn(5, 3, 3, 3)
+        >>> similarity = torch.rand(2, 9, 8, 8)              # nine numbers at every position
+        >>> similarity_conv2d(input, weight, similarity, padding=1).shape
+        torch.Size([2, 5, 8, 8])
+    """
+    if input.dim() == 3:
+        with_batch = similarity_conv2d(
+            input[None], weight, similarity, bias, stride, padding, dilation, groups
+        )
+        return with_batch[0]
+    stride, dilation = pair(stride), pair(dilation)
+    if isinstance(padding, str):
+        input, padding = _resolve_padding(input, weight, stride, padding, dilation)
+    padding = pair(padding)
+    positions = _check.conv_output_shape(
+        "similarity_conv2d", input, weight, bias, stride, padding, dilation, groups
+    )
+    taps = weight.shape[2] * weight.shape[3]
+    _check.similarity_shape("similarity_conv2d", similarity, input.shape[0], taps, positions)
+
+    if similarity.dim() <= 2:
+        plain = effective_weight(weight, similarity)
+        return F.conv2d(input, plain, bias, stride, padding, dilation, groups)
+    output = reference.similarity_conv2d(
+        input, weight, similarity, stride, padding, dilation, groups
+    )
+    return output if bias is None else output + bias[:, None, None]
+
+
+def _resolve_padding(
+    input: Tensor,
+    weight: Tensor,
+    stride: tuple[int, int],
+    padding: str,
+    dilation: tuple[int, int],
+) -> tuple[Tensor, tuple[int, int]]:
+    """Padding by name, as numbers; what numbers cannot say (an uneven pair) is padded here."""
+    _check.known_name("similarity_conv2d", "padding", padding, ("same", "valid"))
+    if padding == "valid" or weight.dim() != 4:
+        return input, (0, 0)
+    if stride != (1, 1):
+        raise ShapeError(
+            f"similarity_conv2d: expected stride 1 with padding='same', got {stride}. The output "
+            f"cannot keep the size otherwise. Give padding as numbers."
+        )
+    (top, bottom), (left, right) = (
+        same_padding(k, d) for k, d in zip(weight.shape[2:], dilation, strict=True)
+    )
+    if (top, left) == (bottom, right):
+        return input, (top, left)
+    return F.pad(input, (left, right, top, bottom)), (0, 0)

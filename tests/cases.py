@@ -1,0 +1,162 @@
+"""The one list of structures, scopes, geometries and layers; every property runs over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neural_similarity import structures
+from neural_similarity.structures import Block, Structure
+
+SCOPES = ("layer", "channel", "kernel", "full")
+
+STRUCTURES: dict[str, Structure] = {
+    **{name: structures.resolve(name) for name in structures.list_structures()},
+    "sparse-tight": structures.Sparse(keep=0.35),
+    "kernel_shape-continuous": structures.KernelShape("unconstrained", boolean=False),
+    "kernel_shape-psd": structures.KernelShape("psd", threshold=0.8),
+    "kernel_shape-orthogonal": structures.KernelShape(structures.Orthogonal()),
+}
+# Whose gradient is, by design, not the derivative of what they compute.
+STRAIGHT_THROUGH = {"sparse", "sparse-tight", "shift"} | {
+    name for name in STRUCTURES if name.startswith("kernel_shape")
+} - {"kernel_shape-continuous"}
+SMOOTH = sorted(set(STRUCTURES) - STRAIGHT_THROUGH)
+STARTS_AT_IDENTITY = sorted(set(STRUCTURES) - {"dilated"})
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes that differ wherever they can, so that a swapped axis cannot hide."""
+
+    batch: int
+    channels: int
+    kernels: int
+    image: tuple[int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    @property
+    def taps(self) -> int:
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def positions(self) -> tuple[int, int]:
+        return tuple(
+            (i + 2 * p - d * (k - 1) - 1) // s + 1
+            for i, k, s, p, d in zip(
+                self.image, self.kernel, self.stride, self.padding, self.dilation, strict=True
+            )
+        )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {
+            "stride": self.stride,
+            "padding": self.padding,
+            "dilation": self.dilation,
+            "groups": self.groups,
+        }
+
+    def input(self, **kwargs: Any) -> Tensor:
+        return torch.randn(self.batch, self.channels, *self.image, **kwargs)
+
+    def weight(self, **kwargs: Any) -> Tensor:
+        return torch.randn(self.kernels, self.channels // self.groups, *self.kernel, **kwargs)
+
+    def conv(self, **kwargs: Any) -> nn.Conv2d:
+        return nn.Conv2d(self.channels, self.kernels, self.kernel, **self.options, **kwargs)
+
+
+GEOMETRIES = {
+    "plain": Geometry(2, 4, 5, (8, 7), (3, 1)),
+    "padded": Geometry(2, 4, 5, (6, 7), (3, 5), padding=(1, 3)),
+    "strided": Geometry(2, 3, 4, (10, 13), (5, 3), stride=(2, 3), padding=(2, 0)),
+    "dilated": Geometry(2, 3, 5, (9, 11), (3, 5), padding=(1, 2), dilation=(3, 2)),
+    "grouped": Geometry(2, 6, 4, (7, 8), (5, 3), stride=(1, 2), padding=(3, 1), groups=2),
+    "depthwise": Geometry(3, 4, 8, (6, 5), (3, 1), padding=(2, 0), dilation=(2, 1), groups=4),
+}
+EVEN = {
+    "even": Geometry(3, 4, 6, (7, 9), (2, 4), stride=(3, 1), padding=(1, 2), groups=2),
+    "one-tap": Geometry(2, 3, 4, (6, 5), (1, 1), stride=(2, 1)),
+}
+
+KINDS = ("diagonal", "matrix", "diagonal per position", "matrix per position")
+
+
+def similarity(kind: str, geometry: Geometry, batch: int | None = None, **kwargs: Any) -> Tensor:
+    """A random M of one of the four shapes the operation takes: asymmetric, not the identity."""
+    K, positions = geometry.taps, geometry.positions
+    N = geometry.batch if batch is None else batch
+    shape = {
+        "diagonal": (K,),
+        "matrix": (K, K),
+        "diagonal per position": (N, K, *positions),
+        "matrix per position": (N, K, K, *positions),
+    }[kind]
+    return torch.randn(shape, **kwargs)
+
+
+def random_numbers(structure: Structure, block: Block, *leading: int) -> dict[str, Tensor]:
+    """Numbers behind M, away from the start, in double precision."""
+    return {
+        name: start.double() + torch.randn(*leading, *start.shape, dtype=torch.float64)
+        for name, start in structure.initial(block).items()
+    }
+
+
+def layers() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
+    """Every kind of layer that takes a similarity, with an input shape that fits it."""
+    return {
+        "conv1d": (nn.Conv1d(4, 6, 5, stride=2, groups=2), (2, 4, 11)),
+        "conv2d": (nn.Conv2d(4, 6, (5, 3), padding=(1, 2), dilation=(1, 2)), (2, 4, 9, 8)),
+        "conv2d-same": (nn.Conv2d(4, 6, (5, 3), padding="same", bias=False), (2, 4, 9, 8)),
+        "conv2d-reflect": (
+            nn.Conv2d(4, 6, (5, 3), padding=(2, 1), padding_mode="reflect"),
+            (2, 4, 9, 8),
+        ),
+        "conv2d-depthwise": (nn.Conv2d(4, 8, 3, padding=1, groups=4), (2, 4, 9, 7)),
+        "conv3d": (nn.Conv3d(2, 4, (3, 5, 1), stride=(1, 2, 1), groups=2), (2, 2, 5, 8, 3)),
+        "conv_transpose2d": (
+            nn.ConvTranspose2d(4, 6, (5, 3), stride=(2, 1), padding=1, groups=2),
+            (2, 4, 5, 7),
+        ),
+        "conv_transpose1d": (nn.ConvTranspose1d(4, 6, 3, stride=2), (2, 4, 5)),
+        "linear": (nn.Linear(9, 5), (3, 9)),
+        "rnn": (nn.RNN(5, 7), (4, 2, 5)),
+        "gru": (nn.GRU(5, 7, num_layers=2, batch_first=True), (2, 4, 5)),
+        "lstm": (nn.LSTM(5, 7, num_layers=2, dropout=0.5, proj_size=3), (4, 2, 5)),
+        "lstm_cell": (nn.LSTMCell(5, 7), (2, 5)),
+    }
+
+
+LAYERS = tuple(layers())
+
+
+def output(module: nn.Module, input: Tensor) -> Tensor:
+    """The first tensor a layer returns: recurrent ones return several."""
+    result = module(input)
+    while not isinstance(result, Tensor):
+        result = result[0]
+    return result
+
+
+def relative_difference(a: Tensor, b: Tensor) -> float:
+    return ((a - b).abs().max() / b.abs().max()).item()
+
+
+def disturb(model: nn.Module) -> None:
+    """Move every similarity away from the identity, as training would."""
+    from neural_similarity.nn.static import named_similarities
+
+    with torch.no_grad():
+        for _, parametrization in named_similarities(model):
+            for name, parameter in parametrization.numbers.items():
+                scale = 3.0 if name == "score" else 0.3  # a choice turns only when scores cross
+                parameter.add_(torch.randn_like(parameter), alpha=scale)

@@ -1,0 +1,107 @@
+"""The paper's definition, literally: a CHV × CHV matrix between kernel and patch, in Python loops.
+
+Slow on purpose and independent of the library: no unfold, no convolution, no einsum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+
+def block_diagonal(blocks: list[Tensor]) -> Tensor:
+    """``diag(M_1, …, M_C)`` as one matrix; a one-dimensional block is a diagonal."""
+    size = blocks[0].shape[0]
+    rows = []
+    for c, block in enumerate(blocks):
+        dense = torch.diag(block) if block.dim() == 1 else block
+        left = torch.zeros(size, c * size, dtype=dense.dtype)
+        right = torch.zeros(size, (len(blocks) - 1 - c) * size, dtype=dense.dtype)
+        rows.append(torch.cat([left, dense, right], dim=1))
+    return torch.cat(rows, dim=0)
+
+
+def patch(
+    image: Tensor,
+    channels: range,
+    position: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+) -> Tensor:
+    """The flattened patch X, channel by channel, row by row; zero outside the image."""
+    _, height, width = image.shape
+    entries = []
+    for c in channels:
+        for a in range(kernel[0]):
+            for b in range(kernel[1]):
+                y = position[0] * stride[0] - padding[0] + a * dilation[0]
+                x = position[1] * stride[1] - padding[1] + b * dilation[1]
+                inside = 0 <= y < height and 0 <= x < width
+                entries.append(image[c, y, x] if inside else image.new_zeros(()))
+    return torch.stack(entries)
+
+
+def similarity_conv2d(
+    input: Tensor,
+    weight: Tensor,
+    matrix: Callable[[int, int, int, int], Tensor],
+    *,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> Tensor:
+    """``Wᵀ M X`` at every position; ``matrix(n, o, p, q)`` gives the CHV × CHV matrix M."""
+    batch, _, height, width = input.shape
+    kernels, channels, kh, kw = weight.shape
+    positions = (
+        (height + 2 * padding[0] - dilation[0] * (kh - 1) - 1) // stride[0] + 1,
+        (width + 2 * padding[1] - dilation[1] * (kw - 1) - 1) // stride[1] + 1,
+    )
+    rows = []
+    for n in range(batch):
+        for p in range(positions[0]):
+            for q in range(positions[1]):
+                for group in range(groups):
+                    seen = range(group * channels, (group + 1) * channels)
+                    X = patch(input[n], seen, (p, q), (kh, kw), stride, padding, dilation)
+                    first, per_group = group * (kernels // groups), kernels // groups
+                    for o in range(first, first + per_group):
+                        rows.append(weight[o].reshape(-1) @ matrix(n, o, p, q) @ X)
+    return torch.stack(rows).reshape(batch, *positions, kernels).movedim(-1, 1)
+
+
+def scoped_matrix(similarity: Tensor, scope: str, channels: int, kernels: int, groups: int):
+    """``matrix(n, o, p, q)`` of a static similarity with the given scope.
+
+    ``channels`` counts those one kernel sees.
+    """
+
+    @cache
+    def of_kernel(o: int) -> Tensor:
+        if scope == "full":
+            return block_diagonal([similarity])
+        if scope == "layer":
+            return block_diagonal([similarity] * channels)
+        if scope == "kernel":
+            return block_diagonal([similarity[o]] * channels)
+        first = (o // (kernels // groups)) * channels
+        return block_diagonal([similarity[first + c] for c in range(channels)])
+
+    return lambda n, o, p, q: of_kernel(o)
+
+
+def positional_matrix(similarity: Tensor, channels: int):
+    """``matrix(n, o, p, q)`` of a similarity per position; a batch of one serves all samples."""
+
+    @cache
+    def at(n: int, p: int, q: int) -> Tensor:
+        sample = similarity[0 if similarity.shape[0] == 1 else n]
+        return block_diagonal([sample[..., p, q]] * channels)
+
+    return lambda n, o, p, q: at(n, p, q)
