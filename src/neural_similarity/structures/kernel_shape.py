@@ -1,0 +1,73 @@
+"""Joint learning of kernel shape and similarity: ``M = D·R`` (Section 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import ShapeError
+from ._matrices import straight_through
+from .base import Block, Structure, register, resolve
+
+__all__ = ["KernelShape"]
+
+
+@register
+@dataclass(frozen=True)
+class KernelShape(Structure):
+    r"""A learned mask of kernel taps in front of a similarity of any structure.
+
+    .. math:: M_{i,j} = d_i R_{i,j}, \qquad d_i = [\, D_{r,i} > \alpha \,]
+
+    The real numbers :math:`D_r` are kept only to make the Boolean D, and are updated by the
+    gradient with respect to D, as in the paper. D masks the kernel's taps: row i of R.
+
+    Args:
+        of: the structure of R.
+        threshold: the paper's α. :math:`D_r` starts at one, so a tap goes when training has
+            moved it by ``1 - threshold``.
+        boolean: False gives the paper's continuous mask, :math:`D = D_r`.
+    """
+
+    name: ClassVar[str] = "kernel_shape"
+    of: str | Structure = "diagonal"
+    threshold: float = 0.5
+    boolean: bool = True
+
+    @property
+    def inner(self) -> Structure:
+        """The structure of R."""
+        return resolve(self.of, "KernelShape")
+
+    def check(self, block: Block, where: str) -> None:
+        if isinstance(self.inner, KernelShape):
+            raise ShapeError(
+                f"{where}: expected a structure other than 'kernel_shape' inside a kernel shape, "
+                f"got {self.inner.name!r}. One mask is enough."
+            )
+        if self.boolean and self.threshold >= 1:
+            raise ShapeError(
+                f"{where}: expected threshold below 1, got {self.threshold}. Every tap would "
+                f"start switched off."
+            )
+        self.inner.check(block, where)
+
+    def initial(self, block: Block) -> dict[str, Tensor]:
+        return {"shape": torch.ones(block.size), **self.inner.initial(block)}
+
+    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
+        shape = self.shape(numbers)
+        similarity = self.inner.similarity(numbers, block)
+        is_diagonal = similarity.dim() == shape.dim()
+        return similarity * (shape if is_diagonal else shape.unsqueeze(-1))
+
+    def shape(self, numbers: Mapping[str, Tensor]) -> Tensor:
+        """The diagonal of D."""
+        real = numbers["shape"]
+        if not self.boolean:
+            return real
+        return straight_through((real > self.threshold).to(real.dtype), real)

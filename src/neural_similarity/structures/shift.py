@@ -1,0 +1,36 @@
+"""Sparsity-one similarity: every kernel tap looks at exactly one tap of the patch (Section 3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ._matrices import straight_through
+from .base import Block, Structure, register
+
+__all__ = ["Shift"]
+
+
+@register
+@dataclass(frozen=True)
+class Shift(Structure):
+    """Row i of M is one-hot at the largest of its n scores, so M moves taps and does nothing else.
+
+    Trained straight through: the gradient of M goes to the scores unchanged. A row whose taps
+    all choose the same place is the shift operation, and merging leaves a kernel with weight at
+    the chosen taps only.
+    """
+
+    name: ClassVar[str] = "shift"
+
+    def initial(self, block: Block) -> dict[str, Tensor]:
+        return {"score": torch.eye(block.size)}
+
+    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
+        score = numbers["score"]
+        chosen = score.detach().argmax(dim=-1, keepdim=True)
+        return straight_through(torch.zeros_like(score).scatter(-1, chosen, 1), score)

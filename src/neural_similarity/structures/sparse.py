@@ -1,0 +1,55 @@
+"""Hard sparsity: only the largest entries of M count (Section 3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import ShapeError
+from ._matrices import straight_through
+from .base import Block, Structure, register
+
+__all__ = ["Sparse"]
+
+
+@register
+@dataclass(frozen=True)
+class Sparse(Structure):
+    """The ``keep`` share of entries that are largest in magnitude; the others are zero.
+
+    Trained straight through: every one of the n² numbers receives the gradient of its entry of
+    M, so an entry that is off can grow and come back. Among equals the diagonal is kept first,
+    so that M starts at the identity whenever ``keep`` leaves room for it (at least 1/n).
+    """
+
+    name: ClassVar[str] = "sparse"
+    keep: float = 0.5
+
+    def check(self, block: Block, where: str) -> None:
+        if not 0 < self.keep <= 1:
+            raise ShapeError(f"{where}: expected keep above 0 and up to 1, got {self.keep}.")
+
+    def kept_entries(self, block: Block) -> int:
+        """How many entries of M may differ from zero: never none."""
+        return max(1, round(self.keep * block.size**2))
+
+    def initial(self, block: Block) -> dict[str, Tensor]:
+        return {"matrix": torch.eye(block.size)}
+
+    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
+        matrix = numbers["matrix"]
+        return straight_through(matrix * self._mask(matrix.detach(), block), matrix)
+
+    def _mask(self, matrix: Tensor, block: Block) -> Tensor:
+        n = block.size
+        position = torch.arange(n * n, device=matrix.device)
+        diagonal_first = (position % (n + 1) != 0).to(torch.uint8).argsort(stable=True)
+        magnitude = matrix.abs().flatten(-2)[..., diagonal_first]
+        order = magnitude.argsort(dim=-1, descending=True, stable=True)
+        kept = diagonal_first[order[..., : self.kept_entries(block)]]
+        mask = torch.zeros_like(magnitude).scatter(-1, kept, 1)
+        return mask.reshape(matrix.shape)

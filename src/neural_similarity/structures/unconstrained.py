@@ -1,0 +1,28 @@
+"""Unconstrained neural similarity (the paper's UNS, Section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .base import Block, Structure, register
+
+__all__ = ["Unconstrained"]
+
+
+@register
+@dataclass(frozen=True)
+class Unconstrained(Structure):
+    """Any matrix: n² numbers."""
+
+    name: ClassVar[str] = "unconstrained"
+
+    def initial(self, block: Block) -> dict[str, Tensor]:
+        return {"matrix": torch.eye(block.size)}
+
+    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
+        return numbers["matrix"]
