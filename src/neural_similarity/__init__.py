@@ -1,0 +1,54 @@
+"""Neural similarity learning for PyTorch.
+
+A convolution computes ``Wᵀ M X``; M, the similarity between kernel and patch, is learned.
+"""
+
+from . import nn, ops, structures
+from .convert import (
+    TrainableSummary,
+    attach,
+    effective_state_dict,
+    freeze_backbone,
+    load_similarity,
+    merge,
+    save_similarity,
+    similarity_parameters,
+    similarity_penalty,
+    trainable_summary,
+)
+from .errors import (
+    AttachError,
+    FileFormatError,
+    MergeError,
+    NeuralSimilarityError,
+    ShapeError,
+    SkippedLayerWarning,
+    UnknownNameError,
+)
+from .nn.static import StaticSimilarity
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttachError",
+    "FileFormatError",
+    "MergeError",
+    "NeuralSimilarityError",
+    "ShapeError",
+    "SkippedLayerWarning",
+    "StaticSimilarity",
+    "TrainableSummary",
+    "UnknownNameError",
+    "attach",
+    "effective_state_dict",
+    "freeze_backbone",
+    "load_similarity",
+    "merge",
+    "nn",
+    "ops",
+    "save_similarity",
+    "similarity_parameters",
+    "similarity_penalty",
+    "structures",
+    "trainable_summary",
+]

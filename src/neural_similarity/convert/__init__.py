@@ -1,0 +1,25 @@
+"""Similarities on whole models: attach, train, save, merge."""
+
+from .attach import attach
+from .files import load_similarity, save_similarity
+from .freeze import (
+    TrainableSummary,
+    freeze_backbone,
+    similarity_parameters,
+    trainable_summary,
+)
+from .merge import effective_state_dict, merge
+from .penalty import similarity_penalty
+
+__all__ = [
+    "TrainableSummary",
+    "attach",
+    "effective_state_dict",
+    "freeze_backbone",
+    "load_similarity",
+    "merge",
+    "save_similarity",
+    "similarity_parameters",
+    "similarity_penalty",
+    "trainable_summary",
+]

@@ -1,0 +1,47 @@
+"""A layer's output on a small random input that fits it, whatever the layer is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..nn.layouts import CONVOLUTIONS, kernel_layouts
+
+__all__ = ["probe_output"]
+
+
+def probe_output(module: nn.Module) -> Tensor:
+    """The layer's output on fixed random numbers, hooks and dropout left out."""
+    weight_name, _ = next(iter(kernel_layouts(module, None, "probe")))
+    weight = getattr(module, weight_name)
+    generator = torch.Generator().manual_seed(0)
+    input = torch.randn(_input_shape(module), generator=generator, dtype=torch.float64)
+    training = module.training
+    module.training = False
+    try:
+        with torch.no_grad():
+            output = module.forward(input.to(weight))
+    finally:
+        module.training = training
+    while not isinstance(output, Tensor):
+        output = output[0]
+    return output
+
+
+def _input_shape(module: nn.Module) -> tuple[int, ...]:
+    if isinstance(module, CONVOLUTIONS):
+        padding = module.padding if not isinstance(module.padding, str) else module.kernel_size
+        # Large enough for the kernel to move, and for reflected or circular padding.
+        sides = (
+            d * (k - 1) + 1 + s + p
+            for k, s, p, d in zip(
+                module.kernel_size, module.stride, padding, module.dilation, strict=True
+            )
+        )
+        return (2, module.in_channels, *sides)
+    if isinstance(module, nn.Linear):
+        return (4, module.in_features)
+    if isinstance(module, nn.RNNBase):
+        return (3, 2, module.input_size)
+    assert isinstance(module, nn.RNNCellBase)
+    return (2, module.input_size)

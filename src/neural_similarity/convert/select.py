@@ -1,0 +1,71 @@
+"""Which layers a configuration means: by suffix list, regular expression or ``"all-conv"``."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from torch import nn
+
+from ..errors import AttachError
+from ..nn.layouts import CONVOLUTIONS, can_attach
+
+__all__ = ["matches", "select"]
+
+ALL_CONV = "all-conv"
+
+
+def select(
+    model: nn.Module, target: str | Sequence[str], exclude: str | Sequence[str]
+) -> dict[str, nn.Module]:
+    """The layers meant, by name, in the model's order; raises when there is none."""
+    if not isinstance(target, str):
+        _every_suffix_means_something(model, target)
+    chosen = {
+        name: module
+        for name, module in model.named_modules()
+        if _is_target(name, module, target) and not matches(name, exclude)
+    }
+    if not chosen:
+        kinds = sorted({type(m).__name__ for _, m in model.named_modules() if can_attach(m)})
+        raise AttachError(
+            f"attach: expected at least one layer for target_modules={target!r} and "
+            f"exclude_modules={exclude!r}, got none. Layers that could carry a similarity here: "
+            f"{', '.join(kinds) or 'none'}. Name some in target_modules, by suffix or by a "
+            f"regular expression over whole names."
+        )
+    return chosen
+
+
+def matches(name: str, pattern: str | Sequence[str]) -> bool:
+    """Whether a regular expression matches the whole name, or a suffix of a list ends it."""
+    if isinstance(pattern, str):
+        return re.fullmatch(pattern, name) is not None
+    return any(name == suffix or name.endswith("." + suffix) for suffix in pattern)
+
+
+def _is_target(name: str, module: nn.Module, target: str | Sequence[str]) -> bool:
+    if target == ALL_CONV:
+        return isinstance(module, CONVOLUTIONS)
+    return can_attach(module) and matches(name, target)
+
+
+def _every_suffix_means_something(model: nn.Module, target: Sequence[str]) -> None:
+    modules = dict(model.named_modules())
+    for suffix in target:
+        found = [name for name in modules if matches(name, [suffix])]
+        if any(can_attach(modules[name]) for name in found):
+            continue
+        if found:
+            raise AttachError(
+                f"attach: expected target_modules to name layers with a kernel, got {suffix!r}, "
+                f"which is a {type(modules[found[0]]).__name__}. Name the layers inside it, for "
+                f"example by the regular expression '{re.escape(found[0])}\\..*'."
+            )
+        near = difflib.get_close_matches(suffix, modules, n=1, cutoff=0.4)
+        hint = f" The nearest is {near[0]!r}." if near else ""
+        raise AttachError(
+            f"attach: expected target_modules to name layers of the model, got {suffix!r}, which "
+            f"ends no layer's name.{hint}"
+        )

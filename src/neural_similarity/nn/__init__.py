@@ -1,0 +1,5 @@
+"""Layers with state."""
+
+from .static import StaticConv2d, StaticSimilarity
+
+__all__ = ["StaticConv2d", "StaticSimilarity"]

@@ -1,0 +1,70 @@
+"""Two courtesies that a parametrized layer needs to behave like a stock one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+__all__ = ["accept_stock_keys", "make_copyable", "own_class"]
+
+
+def accept_stock_keys(module: nn.Module) -> RemovableHandle:
+    """Let a layer's ``load_state_dict`` take a checkpoint made before the similarity was attached.
+
+    The stock key ``weight`` is read as the weight behind the similarity, and the similarity
+    keeps its values. Whoever removes the parametrization removes the returned handle.
+    """
+    handle: RemovableHandle = module.register_load_state_dict_pre_hook(_rename_stock_keys)
+    return handle
+
+
+def _rename_stock_keys(
+    module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *_: Any
+) -> None:
+    parametrizations = module.get_submodule("parametrizations")
+    present = parametrizations.state_dict(prefix=f"{prefix}parametrizations.")
+    for name, _child in parametrizations.named_children():
+        stock = state_dict.pop(prefix + name, None)
+        if stock is None:
+            continue
+        state_dict[f"{prefix}parametrizations.{name}.original"] = stock
+        for key, value in present.items():
+            if key.startswith(f"{prefix}parametrizations.{name}."):
+                state_dict.setdefault(key, value)
+
+
+def make_copyable(module: nn.Module) -> None:
+    """Let a parametrized recurrent layer be deep-copied.
+
+    Recurrent layers keep a list of their weights as last used. Under a parametrization these are
+    results of a computation, which PyTorch refuses to copy; the copy makes its own list.
+    """
+    if not isinstance(module, nn.RNNBase):
+        return
+    cls: Any = type(module)  # parametrize gave the layer a class of its own: safe to extend
+    stock_deepcopy = cls.__deepcopy__
+
+    def deepcopy(self: Any, memo: dict[int, Any]) -> Any:
+        kept = self._flat_weights, self._flat_weight_refs
+        self._flat_weights, self._flat_weight_refs = [], []
+        try:
+            copy = stock_deepcopy(self, memo)
+        finally:
+            self._flat_weights, self._flat_weight_refs = kept
+        copy._init_flat_weights()
+        return copy
+
+    cls.__deepcopy__ = deepcopy
+
+
+def own_class(module: nn.Module) -> None:
+    """Give a parametrized layer its class for itself alone.
+
+    A deep copy shares the class that ``parametrize`` made for the original, and removing a
+    parametrization edits that class: without this, merging a copy would break the original.
+    """
+    shared = type(module)
+    body = {k: v for k, v in vars(shared).items() if k not in ("__dict__", "__weakref__")}
+    module.__class__ = type(shared.__name__, shared.__bases__, body)

@@ -1,0 +1,97 @@
+"""How stock layers store their kernels, and the one form in which a similarity meets them.
+
+A similarity sees kernels as ``(O, C/G, *taps)``. Convolutions store them so. Transposed
+convolutions store input channels first. A matrix ``(O, I)`` has no taps of its own: its input
+features are cut into blocks, and a block plays the part of a patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from ..errors import AttachError
+from ..structures import Block
+
+__all__ = ["CONVOLUTIONS", "KernelLayout", "can_attach", "kernel_layouts", "stock_type"]
+
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
+_RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+
+
+@dataclass(frozen=True)
+class KernelLayout:
+    """Where the kernels of one weight tensor are."""
+
+    stored: tuple[int, ...]
+    kernels: int
+    channels: int
+    taps: tuple[int, ...]
+    groups: int = 1
+    transposed: bool = False
+
+    def block(self, full: bool) -> Block:
+        """The block of taps that one similarity spans."""
+        return Block(self.taps, self.channels if full else 1)
+
+    def to_kernels(self, weight: Tensor) -> Tensor:
+        """The stored weight as ``(O, C/G, *taps)``."""
+        if self.transposed:
+            weight = weight.reshape(self.groups, self.channels, -1, *self.taps).transpose(1, 2)
+        return weight.reshape(self.kernels, self.channels, *self.taps)
+
+    def to_stored(self, kernels: Tensor) -> Tensor:
+        """The inverse of :meth:`to_kernels`."""
+        if self.transposed:
+            kernels = kernels.reshape(self.groups, -1, self.channels, *self.taps).transpose(1, 2)
+        return kernels.reshape(self.stored)
+
+
+def can_attach(module: nn.Module) -> bool:
+    """Whether a similarity fits this kind of layer."""
+    return isinstance(module, (*CONVOLUTIONS, nn.Linear, *_RECURRENT))
+
+
+def kernel_layouts(
+    module: nn.Module, block_size: int | None, where: str
+) -> Iterator[tuple[str, KernelLayout]]:
+    """The weight tensors of a layer, by name, and how each stores its kernels."""
+    if isinstance(module, CONVOLUTIONS):
+        C, O, G = module.in_channels // module.groups, module.out_channels, module.groups
+        transposed = isinstance(module, _TRANSPOSED)
+        stored = (module.in_channels, O // G) if transposed else (O, C)
+        taps = module.kernel_size
+        yield "weight", KernelLayout((*stored, *taps), O, C, taps, G, transposed)
+    elif isinstance(module, nn.Linear):
+        yield "weight", _matrix(module.out_features, module.in_features, block_size, where)
+    elif isinstance(module, _RECURRENT):
+        for name, weight in _plain_parameters(module):
+            if name.startswith("weight_"):
+                rows, columns = weight.shape
+                yield name, _matrix(rows, columns, block_size, f"{where}.{name}")
+
+
+def stock_type(module: nn.Module) -> type[nn.Module]:
+    """The class of a layer underneath parametrizations: ``nn.Conv2d`` and not ``Parametrized…``."""
+    cls = type(module)
+    return cls.__bases__[0] if hasattr(module, "parametrizations") else cls
+
+
+def _matrix(rows: int, columns: int, block_size: int | None, where: str) -> KernelLayout:
+    size = columns if block_size is None else block_size
+    if size < 1 or columns % size:
+        raise AttachError(
+            f"{where}: expected block_size to divide the {columns} input features, got {size}. "
+            f"Each block of features is one patch. Choose a divisor, or None for all of them."
+        )
+    return KernelLayout((rows, columns), rows, columns // size, (size,))
+
+
+def _plain_parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters under their stock names, whether or not something parametrizes them."""
+    yield from module.named_parameters(recurse=False)
+    for name in getattr(module, "parametrizations", ()):
+        yield name, module.parametrizations[name].original  # type: ignore[index,union-attr]

@@ -1,0 +1,174 @@
+"""Similarity-only files: small, exact, atomic, and refused when they do not fit."""
+
+import json
+
+import pytest
+import torch
+from cases import LAYERS, STRUCTURES, disturb, layers, output
+from networks import PlainCNN, ResNet
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+import neural_similarity as ns
+
+
+def saved(tmp_path, structure="unconstrained", **options):
+    torch.manual_seed(1)
+    model = PlainCNN().eval()
+    ns.attach(model, ns.StaticSimilarity(structure, **options))
+    disturb(model)
+    path = tmp_path / "similarity.safetensors"
+    ns.save_similarity(model, path)
+    return model, path
+
+
+def backbone():
+    torch.manual_seed(1)
+    return PlainCNN().eval()
+
+
+@pytest.mark.parametrize("attached", [True, False])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_round_trip(tmp_path, structure, attached):
+    model, path = saved(tmp_path, STRUCTURES[structure])
+    other = backbone()
+    if attached:
+        ns.attach(other, ns.StaticSimilarity(STRUCTURES[structure]))
+    assert ns.load_similarity(other, path) is other
+    input = torch.randn(2, 3, 12, 10)
+    assert not torch.equal(backbone()(input), model(input))
+    assert torch.equal(other(input), model(input))
+    torch.testing.assert_close(ns.merge(other)(input), model(input))
+
+
+@pytest.mark.parametrize("scope", ["layer", "channel"])
+@pytest.mark.parametrize("block_size", [None, 1])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_kind_of_layer(tmp_path, layer, block_size, scope):
+    module, shape = layers()[layer]
+    config = ns.StaticSimilarity("diagonal", scope, block_size=block_size, target_modules=".*")
+    stock = {k: v.clone() for k, v in module.state_dict().items()}
+    ns.attach(module, config)
+    disturb(module)
+    ns.save_similarity(module, tmp_path / "one")
+    other, _ = layers()[layer]
+    other.load_state_dict(stock)
+    ns.load_similarity(other, tmp_path / "one")
+    input = torch.randn(shape)
+    assert torch.equal(output(other.eval(), input), output(module.eval(), input))
+
+
+def test_the_file_is_small_and_says_what_it_is(tmp_path):
+    _, path = saved(tmp_path, "diagonal")
+    assert path.stat().st_size < 4096
+    with safe_open(path, framework="pt") as file:
+        description = json.loads(file.metadata()["neural_similarity"])
+        assert set(file.keys()) == {f"features.{i}.weight.diagonal" for i in (0, 3, 6)}
+    layer = description["layers"]["features.3"]
+    assert layer["structure"] == {"name": "diagonal"}
+    assert layer["fingerprint"] == {
+        "class": "Conv2d",
+        "groups": 1,
+        "weights": {"weight": [8, 6, 3, 3]},
+    }
+    assert [p.name for p in tmp_path.iterdir()] == [path.name], "nothing temporary is left"
+
+
+def test_static_conv2d_and_attached_conv2d_share_files(tmp_path):
+    built = nn.Sequential(ns.nn.StaticConv2d(3, 4, 3))
+    disturb(built)
+    ns.save_similarity(built, tmp_path / "file")
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3))
+    plain[0].load_state_dict(
+        {"weight": built[0].parametrizations.weight.original, "bias": built[0].bias}
+    )
+    ns.load_similarity(plain, tmp_path / "file")
+    input = torch.randn(1, 3, 8, 8)
+    assert torch.equal(plain(input), built(input))
+
+
+def untouched(model, path, message, error=ns.FileFormatError):
+    state = {k: v.clone() for k, v in model.state_dict().items()}
+    with pytest.raises(error, match=message):
+        ns.load_similarity(model, path)
+    after = model.state_dict()
+    assert list(after) == list(state)
+    assert all(torch.equal(after[k], v) for k, v in state.items())
+
+
+def test_a_model_that_does_not_fit_is_named_layer_by_layer(tmp_path):
+    _, path = saved(tmp_path)
+    untouched(ResNet(), path, r"got 3 layer\(s\) that do not: 'features.0' is not a layer")
+    wider = PlainCNN()
+    wider.features[3] = nn.Conv2d(6, 9, 3, padding=1)
+    untouched(
+        wider,
+        path,
+        r"got 1 layer\(s\).*'features.3' is Conv2d with weight \(9, 6, 3, 3\), groups 1 here and "
+        r"Conv2d with weight \(8, 6, 3, 3\), groups 1 in the file",
+    )
+    otherwise = ns.attach(backbone(), ns.StaticSimilarity("diagonal"))
+    untouched(otherwise, path, "'features.0' has another structure, scope or block size here")
+
+
+def test_a_model_with_more_similarities_than_the_file(tmp_path):
+    _, path = saved(tmp_path, "diagonal", target_modules=["0"])
+    model = ns.attach(backbone(), ns.StaticSimilarity("diagonal"))
+    untouched(model, path, "'features.3' has a similarity that the file lacks")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 50, 700, -5])
+def test_truncated_files(tmp_path, keep):
+    _, path = saved(tmp_path)
+    path.write_bytes(path.read_bytes()[:keep])
+    untouched(backbone(), path, "expected a safetensors file, got .* Save it again")
+
+
+def test_foreign_files(tmp_path):
+    path = tmp_path / "file"
+    untouched(backbone(), path, "expected a file, got", FileNotFoundError)
+    path.write_bytes(b"PK\x03\x04 something else entirely" * 40)
+    untouched(backbone(), path, "expected a safetensors file")
+    save_file({"weight": torch.ones(3)}, path)
+    untouched(backbone(), path, "expected a file written by save_similarity")
+    save_file({"weight": torch.ones(3)}, path, metadata={"neural_similarity": "[1, 2]"})
+    untouched(backbone(), path, "expected a file written by save_similarity")
+    save_file({"a": torch.ones(3)}, path, metadata={"neural_similarity": '{"version": 99}'})
+    untouched(backbone(), path, "expected version 1 of the format, got 99")
+
+
+def rewrite(path, change):
+    with safe_open(path, framework="pt") as file:
+        metadata = json.loads(file.metadata()["neural_similarity"])
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    change(metadata, tensors)
+    save_file(tensors, path, metadata={"neural_similarity": json.dumps(metadata)})
+
+
+def test_files_that_do_not_keep_what_they_describe(tmp_path):
+    _, path = saved(tmp_path)
+    rewrite(path, lambda _, tensors: tensors.pop("features.3.weight.matrix"))
+    untouched(
+        backbone(), path, r"expected 'features.3.weight.matrix' of shape \(9, 9\).* got nothing"
+    )
+    _, path = saved(tmp_path)
+    rewrite(path, lambda _, tensors: tensors.update({"features.3.weight.matrix": torch.ones(3)}))
+    untouched(backbone(), path, r"of shape \(9, 9\).* got \(3,\)")
+    _, path = saved(tmp_path)
+
+    def unknown(metadata, _):
+        metadata["layers"]["features.0"]["structure"]["name"] = "magic"
+
+    rewrite(path, unknown)
+    untouched(backbone(), path, r"description is missing or unknown \(UnknownNameError.*'magic'")
+
+
+def test_saving_refuses_a_plain_model_and_keeps_the_old_file(tmp_path):
+    _, path = saved(tmp_path)
+    before = path.read_bytes()
+    with pytest.raises(ns.AttachError, match="save_similarity: expected a model with an attached"):
+        ns.save_similarity(PlainCNN(), path)
+    assert path.read_bytes() == before
+    with pytest.raises(FileNotFoundError):
+        ns.save_similarity(saved(tmp_path)[0], tmp_path / "no" / "such" / "folder")

@@ -1,0 +1,127 @@
+"""Attached and merged networks in the rest of PyTorch: compile, DDP, autocast, export, ONNX."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from cases import disturb
+from networks import PlainCNN
+from torch import nn
+
+import neural_similarity as ns
+
+SHAPE = (2, 3, 12, 10)
+
+
+def attached(structure="unconstrained"):
+    model = ns.attach(PlainCNN(), ns.StaticSimilarity(structure))
+    disturb(model)
+    return model.eval()
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "unconstrained", "kernel_shape"])
+def test_torch_compile_with_gradients(structure):
+    model, input = attached(structure), torch.randn(SHAPE)
+    expected = model(input)
+    expected.square().sum().backward()
+    gradients = [p.grad.clone() for p in ns.similarity_parameters(model)]
+    model.zero_grad()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    result = compiled(input)
+    torch.testing.assert_close(result, expected)
+    result.square().sum().backward()
+    for ours, truth in zip(ns.similarity_parameters(model), gradients, strict=True):
+        torch.testing.assert_close(ours.grad, truth, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torch_compile_with_the_default_backend():
+    model, input = attached("diagonal"), torch.randn(SHAPE)
+    compiled = torch.compile(model, fullgraph=True)
+    torch.testing.assert_close(compiled(input), model(input), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "unconstrained"])
+def test_autocast_does_not_round_the_merged_kernel(structure):
+    model, input = attached(structure), torch.randn(SHAPE)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model.features[0].weight.dtype == torch.float32
+        before = model(input)
+        ns.merge(model)
+        assert torch.equal(model(input), before)
+
+
+def test_double_precision_and_moves_after_attaching():
+    model = attached().double()
+    assert all(p.dtype == torch.float64 for p in model.parameters())
+    input = torch.randn(SHAPE, dtype=torch.float64)
+    before = model(input)
+    torch.testing.assert_close(ns.merge(model)(input), before, rtol=1e-12, atol=1e-12)
+
+
+def test_torch_export_after_merging():
+    model, input = ns.merge(attached()), torch.randn(SHAPE)
+    program = torch.export.export(model, (input,))
+    torch.testing.assert_close(program.module()(input), model(input))
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter warns about itself
+def test_onnx_after_merging(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = attached()
+    before = {n: model(torch.ones(n, *SHAPE[1:])) for n in (1, 5)}
+    ns.merge(model)
+    path = tmp_path / "model.onnx"
+    batch = torch.export.Dim("batch")
+    torch.onnx.export(
+        model, (torch.randn(SHAPE),), path, dynamo=True, verbose=False, input_names=["image"],
+        dynamic_shapes=({0: batch},),
+    )  # fmt: skip
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for n, expected in before.items():
+        (result,) = session.run(None, {"image": torch.ones(n, *SHAPE[1:]).numpy()})
+        torch.testing.assert_close(torch.from_numpy(result), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_parameters_are_found_once_by_an_optimiser():
+    model = attached()
+    names = [name for name, _ in model.named_parameters()]
+    assert len(names) == len(set(names))
+    assert len(list(ns.similarity_parameters(model))) == 3
+    assert isinstance(next(ns.similarity_parameters(model)), nn.Parameter)
+
+
+def test_distributed_data_parallel(tmp_path):
+    """Two ranks, half the batch each, give the gradients of one process with all of it."""
+    script = tmp_path / "rank.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import os, torch, torch.distributed as dist, neural_similarity as ns
+            from torch import nn
+
+            dist.init_process_group("gloo")
+            torch.set_num_threads(1)
+            torch.manual_seed(0)
+            model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3))
+            ns.attach(model, ns.StaticSimilarity("unconstrained"))
+            input = torch.randn(4, 3, 8, 8)
+            model(input).square().mean().backward()
+            alone = [p.grad.clone() for p in model.parameters()]
+            model.zero_grad()
+            parallel = nn.parallel.DistributedDataParallel(model)
+            mine = input.chunk(2)[dist.get_rank()]
+            parallel(mine).square().mean().backward()
+            for parameter, expected in zip(model.parameters(), alone, strict=True):
+                torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-6)
+            ns.merge(parallel)
+            assert type(model[0]) is nn.Conv2d
+            dist.destroy_process_group()
+            """
+        )
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+    done = subprocess.run([*command, script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
