@@ -1,0 +1,105 @@
+"""``python -m benchmarks [NAME ...]``: run benchmarks, print ratios, and write them down."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import platform
+import subprocess
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from .timing import Timing
+
+NAMES = ("static_step",)
+
+
+def main() -> None:
+    arguments = parse()
+    torch.set_num_threads(arguments.threads)
+    for name in arguments.names or NAMES:
+        print(f"{name} ({arguments.rounds} rounds, {arguments.threads} threads)")
+        tables = importlib.import_module(f"benchmarks.{name}").run(arguments.rounds)
+        for title, timings in tables.items():
+            show(title, timings)
+        if arguments.out is not None:
+            write(arguments.out, name, arguments.rounds, tables)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Contestants take turns in one process; a ratio is the median over rounds of "
+        "a contestant's time over the first one's, with its quartiles.",
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"any of {', '.join(NAMES)}; default: all"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=15, help="measured rounds (default 15, at least 3)"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=torch.get_num_threads(), help="default: PyTorch's choice"
+    )
+    parser.add_argument("--out", type=Path, help="folder for one JSON file a benchmark and run")
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(NAMES)
+    if unknown:
+        parser.error(
+            f"expected NAME to be any of {', '.join(NAMES)}, got {', '.join(sorted(unknown))}"
+        )
+    if arguments.rounds < 3:
+        parser.error(f"expected at least 3 rounds, got {arguments.rounds}")
+    return arguments
+
+
+def show(title: str, timings: list[Timing]) -> None:
+    print(f"\n  {title}")
+    print(f"  {'':<28}{'ms':>9}{'ratio':>8}  quartiles")
+    for t in timings:
+        quartiles = f"{t.ratio_low:.2f} - {t.ratio_high:.2f}"
+        print(f"  {t.name:<28}{t.milliseconds:>9.2f}{t.ratio:>8.2f}  {quartiles}")
+
+
+def write(folder: Path, name: str, rounds: int, tables: dict[str, list[Timing]]) -> None:
+    now = datetime.now(UTC)
+    record = {
+        "benchmark": name,
+        "time": now.isoformat(timespec="seconds"),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "processor": processor(),
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "tables": {title: [asdict(t) for t in timings] for title, timings in tables.items()},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{now:%Y%m%d-%H%M%S}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"\n  written to {path}")
+
+
+def commit() -> str:
+    """The commit measured, with a mark if files were changed since."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+    return done.stdout.strip() or "unknown"
+
+
+def processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return (
+        f"{names[0] if names else platform.processor()}, {torch.backends.cpu.get_cpu_capability()}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
