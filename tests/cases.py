@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from neural_similarity import structures
+from neural_similarity.nn.inventory import named_similarities
 from neural_similarity.structures import Block, Structure
 
 SCOPES = ("layer", "channel", "kernel", "full")
@@ -153,10 +154,8 @@ def relative_difference(a: Tensor, b: Tensor) -> float:
 
 def disturb(model: nn.Module) -> None:
     """Move every similarity away from the identity, as training would."""
-    from neural_similarity.nn.static import named_similarities
-
     with torch.no_grad():
-        for _, parametrization in named_similarities(model):
-            for name, parameter in parametrization.numbers.items():
-                scale = 3.0 if name == "score" else 0.3  # a choice turns only when scores cross
+        for _, similarity in named_similarities(model):
+            for name, parameter in similarity.named_parameters():
+                scale = 3.0 if "score" in name else 0.3  # a choice turns only when scores cross
                 parameter.add_(torch.randn_like(parameter), alpha=scale)

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 import neural_similarity as ns
-from neural_similarity.nn.static import layer_similarities, named_similarities
+from neural_similarity.nn.inventory import layer_similarities, named_similarities
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -250,7 +250,5 @@ def test_penalties(scope, structure, weights):
     torch.testing.assert_close(penalty, expected)
     penalty.backward()
     assert all(p.grad.abs().max() > 0 for p in ns.similarity_parameters(model))
-    with pytest.raises(
-        ns.AttachError, match="similarity_penalty: expected a model with an attached"
-    ):
+    with pytest.raises(ns.AttachError, match="similarity_penalty: expected a model with a static"):
         ns.similarity_penalty(PlainCNN())

@@ -64,9 +64,14 @@ def test_the_file_is_small_and_says_what_it_is(tmp_path):
     assert path.stat().st_size < 4096
     with safe_open(path, framework="pt") as file:
         description = json.loads(file.metadata()["neural_similarity"])
-        assert set(file.keys()) == {f"features.{i}.weight.diagonal" for i in (0, 3, 6)}
+        assert set(file.keys()) == {f"features.{i}.weight.numbers.diagonal" for i in (0, 3, 6)}
     layer = description["layers"]["features.3"]
-    assert layer["structure"] == {"name": "diagonal"}
+    assert description["attachments"][layer["attachment"]] == {
+        "mode": "static",
+        "structure": {"name": "diagonal"},
+        "scope": "layer",
+        "block_size": None,
+    }
     assert layer["fingerprint"] == {
         "class": "Conv2d",
         "groups": 1,
@@ -109,7 +114,7 @@ def test_a_model_that_does_not_fit_is_named_layer_by_layer(tmp_path):
         r"Conv2d with weight \(8, 6, 3, 3\), groups 1 in the file",
     )
     otherwise = ns.attach(backbone(), ns.StaticSimilarity("diagonal"))
-    untouched(otherwise, path, "'features.0' has another structure, scope or block size here")
+    untouched(otherwise, path, "'features.0' has another similarity here than in the file")
 
 
 def test_a_model_with_more_similarities_than_the_file(tmp_path):
@@ -148,17 +153,21 @@ def rewrite(path, change):
 
 def test_files_that_do_not_keep_what_they_describe(tmp_path):
     _, path = saved(tmp_path)
-    rewrite(path, lambda _, tensors: tensors.pop("features.3.weight.matrix"))
+    rewrite(path, lambda _, tensors: tensors.pop("features.3.weight.numbers.matrix"))
     untouched(
-        backbone(), path, r"expected 'features.3.weight.matrix' of shape \(9, 9\).* got nothing"
+        backbone(),
+        path,
+        r"expected 'features.3.weight.numbers.matrix' of shape \(9, 9\).* got nothing",
     )
     _, path = saved(tmp_path)
-    rewrite(path, lambda _, tensors: tensors.update({"features.3.weight.matrix": torch.ones(3)}))
+    rewrite(
+        path, lambda _, tensors: tensors.update({"features.3.weight.numbers.matrix": torch.ones(3)})
+    )
     untouched(backbone(), path, r"of shape \(9, 9\).* got \(3,\)")
     _, path = saved(tmp_path)
 
     def unknown(metadata, _):
-        metadata["layers"]["features.0"]["structure"]["name"] = "magic"
+        metadata["attachments"][0]["structure"]["name"] = "magic"
 
     rewrite(path, unknown)
     untouched(backbone(), path, r"description is missing or unknown \(UnknownNameError.*'magic'")

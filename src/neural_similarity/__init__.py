@@ -25,17 +25,22 @@ from .errors import (
     SkippedLayerWarning,
     UnknownNameError,
 )
+from .nn.dynamic_similarity import DynamicSimilarity
+from .nn.predictors import ConvPredictor, SpherePredictor
 from .nn.static import StaticSimilarity
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AttachError",
+    "ConvPredictor",
+    "DynamicSimilarity",
     "FileFormatError",
     "MergeError",
     "NeuralSimilarityError",
     "ShapeError",
     "SkippedLayerWarning",
+    "SpherePredictor",
     "StaticSimilarity",
     "TrainableSummary",
     "UnknownNameError",

@@ -9,8 +9,10 @@ from typing import TypeVar
 from torch import nn
 
 from ..errors import AttachError, SkippedLayerWarning
+from ..nn.dynamic_similarity import DynamicSimilarity
+from ..nn.inventory import layer_similarities
 from ..nn.layouts import CONVOLUTIONS
-from ..nn.static import StaticSimilarity, layer_similarities
+from ..nn.static import StaticSimilarity
 from .select import ALL_CONV, select
 
 __all__ = ["attach"]
@@ -18,12 +20,12 @@ __all__ = ["attach"]
 _Model = TypeVar("_Model", bound=nn.Module)
 
 
-def attach(model: _Model, config: StaticSimilarity) -> _Model:
+def attach(model: _Model, config: StaticSimilarity | DynamicSimilarity) -> _Model:
     """Attach a similarity, in place, to the layers that ``config`` names, and return the model.
 
     Every structure starts at the identity, so outputs are what they were (``dilated`` removes
-    taps, and is the exception). The weights stay where they are; :func:`neural_similarity.merge`
-    writes the similarity into them and removes every trace.
+    taps, and is the exception). The weights stay where they are. A static similarity leaves again
+    by :func:`neural_similarity.merge`; a dynamic one turns the layer into its dynamic version.
 
     Convolutions with a single tap are passed over with a :class:`SkippedLayerWarning` unless
     ``target_modules`` names them: one tap has nothing to learn but a gain.
@@ -41,13 +43,16 @@ def attach(model: _Model, config: StaticSimilarity) -> _Model:
         True
     """
     chosen = select(model, config.target_modules, config.exclude_modules)
-    if config.target_modules == ALL_CONV and config.scope != "full":
+    if config.target_modules == ALL_CONV and config.skips_single_taps:
         chosen = _without_single_taps(chosen)
     _refuse_second_similarity(chosen)
     _refuse_shared_weights(model, chosen)
-    prepared = {name: config.prepare(module, name or "model") for name, module in chosen.items()}
-    for name, made in prepared.items():
-        config.apply(chosen[name], made)
+    if isinstance(config, StaticSimilarity):
+        for name, parametrizations in config.prepare(chosen).items():
+            config.apply(chosen[name], parametrizations)
+    else:
+        for name, predictions in config.prepare(chosen).items():
+            config.apply(chosen[name], predictions)
     return model
 
 

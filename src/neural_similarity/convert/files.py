@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,14 +18,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from .. import structures
 from ..errors import AttachError, FileFormatError, NeuralSimilarityError
+from ..nn.dynamic import DynamicLayer
+from ..nn.dynamic_similarity import DynamicSimilarity
+from ..nn.inventory import Similarity, layer_similarities, static_similarities
 from ..nn.layouts import can_attach, kernel_layouts, stock_type
-from ..nn.static import SimilarityParametrization, StaticSimilarity, layer_similarities
+from ..nn.predictors import TwoLayers
+from ..nn.static import StaticSimilarity
 
 __all__ = ["load_similarity", "save_similarity"]
 
 _Model = TypeVar("_Model", bound=nn.Module)
+Config = StaticSimilarity | DynamicSimilarity
 _KEY, _VERSION = "neural_similarity", 1
 
 
@@ -40,14 +44,23 @@ def save_similarity(model: nn.Module, path: str | os.PathLike[str]) -> None:
             "save_similarity: expected a model with an attached similarity, got one without. "
             "Call attach first; after merge there is nothing left to save."
         )
+    configs: list[Config] = []  # layers of one attachment may share a predictor
+    table = {}
+    for name, module in layers.items():
+        config = _config_of(name, module)
+        if not any(config is known for known in configs):
+            configs.append(config)
+        place = next(i for i, known in enumerate(configs) if known is config)
+        table[name] = {"attachment": place, "fingerprint": _fingerprint(module)}
     tensors = {
-        key: tensor.detach().contiguous().cpu()
+        key: tensor.detach().cpu().clone().contiguous()
         for name, module in layers.items()
         for key, tensor in _numbers(name, layer_similarities(module))
     }
     description = {
         "version": _VERSION,
-        "layers": {name: _describe(module) for name, module in layers.items()},
+        "attachments": [config.to_config() for config in configs],
+        "layers": table,
     }
     target = Path(path)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".saving-") as folder:
@@ -65,7 +78,12 @@ def load_similarity(model: _Model, path: str | os.PathLike[str]) -> _Model:
     description, tensors = _read(path)
     layers: dict[str, dict[str, Any]] = description["layers"]
     modules = dict(model.named_modules())
-    problems = [p for name, saved in layers.items() for p in _misfit(name, saved, modules)]
+    attachments = description["attachments"]
+    problems = [
+        problem
+        for name, saved in layers.items()
+        for problem in _misfit(name, saved, attachments[saved["attachment"]], modules)
+    ]
     extra = [n for n, m in modules.items() if layer_similarities(m) and n not in layers]
     problems += [f"{name!r} has a similarity that the file lacks" for name in extra]
     if problems:
@@ -74,41 +92,56 @@ def load_similarity(model: _Model, path: str | os.PathLike[str]) -> _Model:
             f"layer(s) that do not: {'; '.join(problems)}. Build the model the file was saved "
             f"from, or attach to the layers it names."
         )
-    fresh = {
-        name: (config := _config(saved), config.prepare(modules[name], name or "model"))
-        for name, saved in layers.items()
-        if not layer_similarities(modules[name])
-    }
+    made = _prepare_missing(description, modules)
     pairs = []
     for name in layers:
-        present = fresh[name][1] if name in fresh else layer_similarities(modules[name])
-        for key, parameter in _numbers(name, present):
-            pairs.append((parameter, _tensor(path, tensors, key, parameter)))
+        present = made[name][1] if name in made else layer_similarities(modules[name])
+        for key, tensor in _numbers(name, present):
+            pairs.append((tensor, _tensor(path, tensors, key, tensor)))
     with torch.no_grad():
-        for parameter, value in pairs:
-            parameter.copy_(value)
-    for name, (config, made) in fresh.items():
-        config.apply(modules[name], made)
+        for tensor, value in pairs:
+            tensor.copy_(value)
+    for name, (config, similarities) in made.items():
+        config.apply(modules[name], similarities)
     return model
 
 
-def _describe(module: nn.Module) -> dict[str, Any]:
-    """How the layer's similarities are built, and the fingerprint of the layer itself."""
-    first = next(iter(layer_similarities(module).values()))
-    matrix = not hasattr(module, "kernel_size")
-    return {
-        "structure": first.structure.to_config(),
-        "scope": first.scope,
-        "block_size": first.block_size if matrix else None,
-        "fingerprint": _fingerprint(module),
-    }
+def _prepare_missing(
+    description: dict[str, Any], modules: dict[str, nn.Module]
+) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Similarities for the layers of the file that have none yet; not attached."""
+    made: dict[str, tuple[Any, dict[str, Any]]] = {}
+    for place, saved in enumerate(description["attachments"]):
+        config = _config(saved)
+        missing = {
+            name: modules[name]
+            for name, layer in description["layers"].items()
+            if layer["attachment"] == place and not layer_similarities(modules[name])
+        }
+        for name, similarities in config.prepare(missing).items():
+            made[name] = (config, similarities)
+    return made
+
+
+def _config_of(name: str, module: nn.Module) -> Config:
+    """The configuration a layer's similarity was made by."""
+    if not isinstance(module, DynamicLayer):
+        return next(iter(static_similarities(module).values())).config
+    if isinstance(module.config, DynamicSimilarity):
+        return module.config
+    network = next(iter(module.predictions().values())).network
+    if not isinstance(network, TwoLayers):
+        raise AttachError(
+            f"save_similarity: expected predictors of this library, got a {type(network).__name__} "
+            f"in layer {name!r}, which a file cannot describe. Save model.state_dict() instead."
+        )
+    return DynamicSimilarity(module.structure, network.config, block_size=module.block_size)
 
 
 def _fingerprint(module: nn.Module) -> dict[str, Any]:
     """The class of a layer and the shapes of its weights, as they are without similarity."""
-    cls = stock_type(module)
     return {
-        "class": getattr(cls, "stock_class", cls).__name__,
+        "class": stock_type(module).__name__,
         "groups": getattr(module, "groups", 1),
         "weights": {
             name: list(layout.stored) for name, layout in kernel_layouts(module, None, "layer")
@@ -116,12 +149,15 @@ def _fingerprint(module: nn.Module) -> dict[str, Any]:
     }
 
 
-def _config(saved: dict[str, Any]) -> StaticSimilarity:
-    structure = structures.from_config(saved["structure"])
-    return StaticSimilarity(structure, saved["scope"], saved["block_size"])
+def _config(saved: dict[str, Any]) -> Config:
+    modes: dict[str, Any] = {"static": StaticSimilarity, "dynamic": DynamicSimilarity}
+    config: Config = modes[saved["mode"]].from_config(saved)
+    return config
 
 
-def _misfit(name: str, saved: dict[str, Any], modules: dict[str, nn.Module]) -> Iterator[str]:
+def _misfit(
+    name: str, saved: dict[str, Any], config: dict[str, Any], modules: dict[str, nn.Module]
+) -> Iterator[str]:
     """Why a saved layer does not fit the model, if it does not."""
     module = modules.get(name)
     if module is None or not can_attach(module):
@@ -130,8 +166,8 @@ def _misfit(name: str, saved: dict[str, Any], modules: dict[str, nn.Module]) -> 
     here = _fingerprint(module)
     if here != saved["fingerprint"]:
         yield f"{name!r} is {_text(here)} here and {_text(saved['fingerprint'])} in the file"
-    elif layer_similarities(module) and _describe(module) != saved:
-        yield f"{name!r} has another structure, scope or block size here than in the file"
+    elif layer_similarities(module) and _config_of(name, module).to_config() != config:
+        yield f"{name!r} has another similarity here than in the file"
 
 
 def _text(fingerprint: dict[str, Any]) -> str:
@@ -139,12 +175,10 @@ def _text(fingerprint: dict[str, Any]) -> str:
     return f"{fingerprint['class']} with {shapes}, groups {fingerprint['groups']}"
 
 
-def _numbers(
-    layer: str, similarities: dict[str, SimilarityParametrization]
-) -> Iterator[tuple[str, Tensor]]:
-    for weight, parametrization in similarities.items():
-        for name, parameter in parametrization.numbers.items():
-            yield f"{layer}.{weight}.{name}".lstrip("."), parameter
+def _numbers(layer: str, similarities: Mapping[str, Similarity]) -> Iterator[tuple[str, Tensor]]:
+    for name, similarity in similarities.items():
+        for key, tensor in similarity.state_dict(keep_vars=True).items():
+            yield f"{layer}.{name}.{key}".lstrip("."), tensor
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -168,11 +202,12 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tenso
                 f"load_similarity: expected version {_VERSION} of the format, got "
                 f"{description['version']} in {str(path)!r}. Update neural-similarity."
             )
+        configs = [_config(saved) for saved in description["attachments"]]
         for saved in description["layers"].values():
-            _config(saved), saved["fingerprint"]["weights"]
+            _ = configs[saved["attachment"]], saved["fingerprint"]["weights"]
     except FileFormatError:
         raise
-    except (KeyError, TypeError, AttributeError, ValueError, NeuralSimilarityError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, NeuralSimilarityError) as error:
         raise FileFormatError(
             f"load_similarity: expected a file written by save_similarity, got {str(path)!r}, "
             f"whose description is missing or unknown ({type(error).__name__}: {error})."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..errors import AttachError
-from ..nn.static import named_similarities
+from ..nn.inventory import named_similarities
 from .select import matches
 
 __all__ = ["TrainableSummary", "freeze_backbone", "similarity_parameters", "trainable_summary"]
@@ -40,8 +40,12 @@ def similarity_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
         >>> sum(p.numel() for p in similarity_parameters(model))
         9
     """
-    for _, parametrization in named_similarities(model):
-        yield from parametrization.parameters()
+    seen: set[nn.Parameter] = set()  # layers may share a predictor
+    for _, similarity in named_similarities(model):
+        for parameter in similarity.parameters():
+            if parameter not in seen:
+                seen.add(parameter)
+                yield parameter
 
 
 def freeze_backbone(

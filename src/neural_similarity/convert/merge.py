@@ -12,7 +12,8 @@ from torch.nn.utils import parametrize
 
 from ..errors import MergeError
 from ..nn._hooks import own_class
-from ..nn.static import layer_similarities
+from ..nn.dynamic import DynamicLayer
+from ..nn.inventory import static_similarities
 from .probe import probe_output
 
 __all__ = ["effective_state_dict", "merge"]
@@ -39,7 +40,7 @@ def merge(model: _Model) -> _Model:
     Afterwards the layers have their stock classes and keys, nothing of this library is left, and
     the weights are the same ``Parameter`` objects as before. Each layer's output on random
     input is computed before and after; if any differs beyond rounding, nothing is changed.
-    A second merge does nothing.
+    A second merge does nothing. Dynamic similarities stay as they are.
 
     Raises:
         MergeError: there is nothing to merge, or a layer's output would change.
@@ -50,9 +51,14 @@ def merge(model: _Model) -> _Model:
         >>> type(merge(ns.attach(model, ns.StaticSimilarity()))[0])
         <class 'torch.nn.modules.conv.Conv2d'>
     """
-    attached = {name: m for name, m in model.named_modules() if layer_similarities(m)}
+    attached = {name: m for name, m in model.named_modules() if static_similarities(m)}
     if not attached and model in _merged:
         return model
+    if not attached and any(isinstance(m, DynamicLayer) for m in model.modules()):
+        raise MergeError(
+            "merge: expected a static similarity, got only dynamic ones. They depend on the input, "
+            "so no single kernel equals them. Export the network as it is."
+        )
     if not attached:
         raise MergeError(
             "merge: expected a model with an attached similarity, got one without. Call "
@@ -72,7 +78,7 @@ def effective_state_dict(model: nn.Module) -> dict[str, Tensor]:
     It loads into the stock network: ``plain.load_state_dict(effective_state_dict(model))``.
     """
     state: dict[str, Tensor] = {}
-    attached = {name: m for name, m in model.named_modules() if layer_similarities(m)}
+    attached = {name: m for name, m in model.named_modules() if static_similarities(m)}
     for key, value in model.state_dict().items():
         layer, _, rest = key.partition("parametrizations.")
         if layer.removesuffix(".") not in attached or not rest:
@@ -102,7 +108,7 @@ def _check_merged_copy(name: str, module: nn.Module) -> None:
 
 def _merge_layer(module: nn.Module) -> nn.Module:
     own_class(module)
-    for weight, parametrization in layer_similarities(module).items():
+    for weight, parametrization in static_similarities(module).items():
         if parametrization.handle is not None:
             parametrization.handle.remove()
         parametrize.remove_parametrizations(module, weight, leave_parametrized=True)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import AttachError
-from ..nn.static import named_similarities
+from ..nn.inventory import static_similarities
 
 __all__ = ["similarity_penalty"]
 
@@ -30,7 +30,8 @@ def similarity_penalty(
         9.0
     """
     terms = []
-    for _, parametrization in named_similarities(model):
+    static = [s for module in model.modules() for s in static_similarities(module).values()]
+    for parametrization in static:
         M = parametrization.similarity()
         if M.dim() == len(parametrization.leading) + 1:
             identity, product = torch.ones_like(M), M * M
@@ -43,7 +44,7 @@ def similarity_penalty(
         )
     if not terms:
         raise AttachError(
-            "similarity_penalty: expected a model with an attached similarity, got one without. "
-            "Call attach first."
+            "similarity_penalty: expected a model with a static similarity attached, got one "
+            "without. Call attach first."
         )
     return torch.stack(terms).sum()

@@ -1,4 +1,4 @@
-"""Two courtesies that a parametrized layer needs to behave like a stock one."""
+"""Courtesies that a layer with a similarity needs to behave like a stock one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-__all__ = ["accept_stock_keys", "make_copyable", "own_class"]
+__all__ = ["accept_missing_similarity", "accept_stock_keys", "make_copyable", "own_class"]
 
 
 def accept_stock_keys(module: nn.Module) -> RemovableHandle:
@@ -33,6 +33,24 @@ def _rename_stock_keys(
         for key, value in present.items():
             if key.startswith(f"{prefix}parametrizations.{name}."):
                 state_dict.setdefault(key, value)
+
+
+def accept_missing_similarity(module: nn.Module) -> None:
+    """Let a dynamic layer's ``load_state_dict`` take a checkpoint without any predictor.
+
+    The predictor keeps its values. A checkpoint with half a predictor is refused as ever.
+    """
+    module.register_load_state_dict_pre_hook(_fill_in_similarity)
+
+
+def _fill_in_similarity(module: Any, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    present = {
+        f"{prefix}{name}.{key}": value
+        for name, prediction in module.predictions().items()
+        for key, value in prediction.state_dict().items()
+    }
+    if present.keys().isdisjoint(state_dict):
+        state_dict.update(present)
 
 
 def make_copyable(module: nn.Module) -> None:

@@ -15,7 +15,14 @@ from torch import Tensor, nn
 from ..errors import AttachError
 from ..structures import Block
 
-__all__ = ["CONVOLUTIONS", "KernelLayout", "can_attach", "kernel_layouts", "stock_type"]
+__all__ = [
+    "CONVOLUTIONS",
+    "KernelLayout",
+    "can_attach",
+    "features_in_block",
+    "kernel_layouts",
+    "stock_type",
+]
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
@@ -75,18 +82,25 @@ def kernel_layouts(
 
 
 def stock_type(module: nn.Module) -> type[nn.Module]:
-    """The class of a layer underneath parametrizations: ``nn.Conv2d`` and not ``Parametrized…``."""
+    """The class a layer has without similarity: ``nn.Conv2d``, whatever was made of it."""
     cls = type(module)
-    return cls.__bases__[0] if hasattr(module, "parametrizations") else cls
+    plain: type[nn.Module] = cls.__bases__[0] if hasattr(module, "parametrizations") else cls
+    return getattr(plain, "stock_class", plain)
+
+
+def features_in_block(features: int, block_size: int | None, where: str) -> int:
+    """How many input features of a matrix one similarity spans; they must come out even."""
+    size = features if block_size is None else block_size
+    if size < 1 or features % size:
+        raise AttachError(
+            f"{where}: expected block_size to divide the {features} input features, got {size}. "
+            f"Each block of features is one patch. Choose a divisor, or None for all of them."
+        )
+    return size
 
 
 def _matrix(rows: int, columns: int, block_size: int | None, where: str) -> KernelLayout:
-    size = columns if block_size is None else block_size
-    if size < 1 or columns % size:
-        raise AttachError(
-            f"{where}: expected block_size to divide the {columns} input features, got {size}. "
-            f"Each block of features is one patch. Choose a divisor, or None for all of them."
-        )
+    size = features_in_block(columns, block_size, where)
     return KernelLayout((rows, columns), rows, columns // size, (size,))
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +20,6 @@ __all__ = [
     "SimilarityParametrization",
     "StaticConv2d",
     "StaticSimilarity",
-    "layer_similarities",
-    "named_similarities",
 ]
 
 _LARGEST_FULL_SIDE = 4096
@@ -58,8 +55,18 @@ class StaticSimilarity:
         structures.resolve(self.structure, "StaticSimilarity")
         _check.known_name("StaticSimilarity", "scope", self.scope, SCOPES)
 
-    def prepare(self, module: nn.Module, where: str) -> dict[str, SimilarityParametrization]:
-        """The parametrizations for one layer, by weight name, all checks made; changes nothing."""
+    @property
+    def skips_single_taps(self) -> bool:
+        """Whether a kernel of one tap has nothing to learn but a gain."""
+        return self.scope != "full"
+
+    def prepare(
+        self, chosen: dict[str, nn.Module]
+    ) -> dict[str, dict[str, SimilarityParametrization]]:
+        """The parametrizations for each layer, all checks made; changes nothing."""
+        return {name: self._prepare(module, name or "model") for name, module in chosen.items()}
+
+    def _prepare(self, module: nn.Module, where: str) -> dict[str, SimilarityParametrization]:
         structure = structures.resolve(self.structure, where)
         made = {}
         for name, layout in kernel_layouts(module, self.block_size, where):
@@ -87,6 +94,21 @@ class StaticSimilarity:
         next(iter(made.values())).handle = accept_stock_keys(module)
         make_copyable(module)
 
+    def to_config(self) -> dict[str, Any]:
+        """Plain values, for a file; without the targets, which the file lists layer by layer."""
+        return {
+            "mode": "static",
+            "structure": structures.resolve(self.structure).to_config(),
+            "scope": self.scope,
+            "block_size": self.block_size,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> StaticSimilarity:
+        """The inverse of :meth:`to_config`."""
+        structure = structures.from_config(config["structure"])
+        return cls(structure, config["scope"], config["block_size"])
+
 
 class SimilarityParametrization(nn.Module):
     r"""The weight as :math:`M^\top W`, with the numbers behind M as its parameters.
@@ -97,9 +119,9 @@ class SimilarityParametrization(nn.Module):
 
     def __init__(self, config: StaticSimilarity, layout: KernelLayout, weight: Tensor) -> None:
         super().__init__()
+        self.config = config
         self.structure = structures.resolve(config.structure)
         self.scope = config.scope
-        self.block_size = config.block_size
         self.layout = layout
         self.block = layout.block(config.scope == "full")
         self.handle: Any = None  # of the hook that accept_stock_keys puts on the layer
@@ -152,22 +174,4 @@ class StaticConv2d(nn.Conv2d):
     ) -> None:
         super().__init__(*args, **kwargs)
         config = StaticSimilarity(structure, scope)
-        config.apply(self, config.prepare(self, "StaticConv2d"))
-
-
-def layer_similarities(module: nn.Module) -> dict[str, SimilarityParametrization]:
-    """The similarities of one layer, by weight name (empty if there is none)."""
-    lists = cast("dict[str, nn.ModuleList]", getattr(module, "parametrizations", {}))
-    return {
-        name: parametrization
-        for name in lists
-        for parametrization in lists[name]
-        if isinstance(parametrization, SimilarityParametrization)
-    }
-
-
-def named_similarities(model: nn.Module) -> Iterator[tuple[str, SimilarityParametrization]]:
-    """Every static similarity of a model, named after its weight: ``"layer1.conv.weight"``."""
-    for path, module in model.named_modules():
-        for weight, parametrization in layer_similarities(module).items():
-            yield f"{path}.{weight}" if path else weight, parametrization
+        config.apply(self, config.prepare({"StaticConv2d": self})["StaticConv2d"])

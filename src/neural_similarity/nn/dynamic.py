@@ -1,0 +1,317 @@
+"""Dynamic similarity (Section 3.3): layers whose M is predicted from their input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from .. import structures
+from .._shapes import pair
+from ..ops import similarity_conv2d
+from ..structures import Block, Structure
+from ._hooks import accept_missing_similarity
+from ._padding import explicit_padding
+from .layouts import features_in_block
+from .predictors import (
+    PredictedSimilarity,
+    PredictorConfig,
+    SpherePredictor,
+    TwoLayers,
+    Window,
+    predicted_numbers,
+)
+
+__all__ = [
+    "DynamicConv1d",
+    "DynamicConv2d",
+    "DynamicLSTMCell",
+    "DynamicLayer",
+    "DynamicLinear",
+    "predictions_for",
+]
+
+# For each predictor by name: the block of M, the channels it sees, its kernel size.
+Sites = dict[str, tuple[Block, int, tuple[int, int] | None]]
+
+
+class DynamicLayer(nn.Module):
+    """What dynamic layers have in common: a stock layer, predictors, and perhaps a kernel shape.
+
+    Not used by itself. ``weight`` and ``bias`` keep their stock keys, so pretrained weights load.
+    """
+
+    stock_class: ClassVar[type[nn.Module]]
+    structure: Structure
+    block_size: int | None
+    config: Any = None
+
+    def sites(self, block_size: int | None) -> Sites:
+        """What has to be predicted where; asks nothing of the layer but its stock attributes."""
+        raise NotImplementedError
+
+    def install(
+        self,
+        structure: Structure,
+        block_size: int | None,
+        predictions: dict[str, PredictedSimilarity],
+    ) -> None:
+        """Add predictors, made by :func:`predictions_for`, to the stock layer."""
+        self.structure = structure
+        self.block_size = block_size
+        weight = next(self.parameters(recurse=False))
+        for name, prediction in predictions.items():
+            self.add_module(name, prediction.to(weight.device, weight.dtype).train(self.training))
+        accept_missing_similarity(self)
+
+    def predictions(self) -> dict[str, PredictedSimilarity]:
+        """The predictors, by name."""
+        children = self.named_children()
+        return {name: p for name, p in children if isinstance(p, PredictedSimilarity)}
+
+
+class DynamicConv2d(DynamicLayer, nn.Conv2d):
+    r"""``nn.Conv2d`` whose similarity is predicted from its input at every output position.
+
+    .. math:: y_{n,o,l} = b_o
+        + \sum_c \sum_i \sum_j W_{o,c,i} \, M_\theta(X)_{n,i,j,l} \, X_{n,c,j,l}
+
+    The constructor is :class:`torch.nn.Conv2d`'s, with two more arguments by name.
+
+    Args:
+        structure: what M may be, by name or as an object. ``KernelShape(R)`` makes D static and
+            predicts R (Section 3.5).
+        predictor: :class:`SpherePredictor` (the default), :class:`ConvPredictor`, or a module of
+            your own: ``(input, window) -> (N, numbers, P, Q)``.
+
+    Cost: that of the convolution, its similarity (see
+    :func:`~neural_similarity.ops.similarity_conv2d`), and the predictor's two convolutions.
+
+    Example:
+        >>> conv = DynamicConv2d(4, 8, 3, padding=1, predictor=SpherePredictor(hidden=16))
+        >>> plain = nn.Conv2d(4, 8, 3, padding=1)
+        >>> _ = conv.load_state_dict(plain.state_dict())       # stock keys
+        >>> image = torch.randn(2, 4, 8, 8)
+        >>> torch.allclose(conv(image), plain(image), atol=1e-5)  # it starts at the identity
+        True
+    """
+
+    stock_class = nn.Conv2d
+    predictor: PredictedSimilarity
+
+    def __init__(
+        self,
+        *args: Any,
+        structure: str | Structure = "diagonal",
+        predictor: PredictorConfig | nn.Module | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        _complete(self, structure, predictor)
+
+    def sites(self, block_size: int | None) -> Sites:
+        kernel = pair(self.kernel_size)
+        return {"predictor": (Block(kernel), self.in_channels, kernel)}
+
+    def similarity(self, input: Tensor) -> Tensor:
+        """M for this input: ``(N, K, P, Q)`` or ``(N, K, K, P, Q)``, without the kernel shape."""
+        padded, padding = explicit_padding(self, input if input.dim() == 4 else input[None])
+        return self._predict(padded, padding)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() == 3:
+            return self.forward(input[None])[0]
+        padded, padding = explicit_padding(self, input)
+        weight = self.predictor.shaped(self.weight)
+        similarity = self._predict(padded, padding)
+        return similarity_conv2d(
+            padded, weight, similarity, self.bias, self.stride, padding, self.dilation, self.groups
+        )
+
+    def _predict(self, padded: Tensor, padding: tuple[int, ...]) -> Tensor:
+        window = Window(pair(self.stride), pair(padding), pair(self.dilation))
+        M: Tensor = self.predictor(padded, window)
+        return M
+
+
+class DynamicConv1d(DynamicLayer, nn.Conv1d):
+    """:class:`DynamicConv2d` in one dimension: sequences ``(N, C, L)``.
+
+    Example:
+        >>> DynamicConv1d(4, 8, 5, padding=2)(torch.randn(2, 4, 20)).shape
+        torch.Size([2, 8, 20])
+    """
+
+    stock_class = nn.Conv1d
+    predictor: PredictedSimilarity
+
+    def __init__(
+        self,
+        *args: Any,
+        structure: str | Structure = "diagonal",
+        predictor: PredictorConfig | nn.Module | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        _complete(self, structure, predictor)
+
+    def sites(self, block_size: int | None) -> Sites:
+        return {"predictor": (Block(self.kernel_size), self.in_channels, (1, self.kernel_size[0]))}
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() == 2:
+            return self.forward(input[None])[0]
+        input, padding = explicit_padding(self, input)
+        window = Window((1, self.stride[0]), (0, padding[0]), (1, self.dilation[0]))
+        row = input.unsqueeze(2)  # an image of one row
+        weight = self.predictor.shaped(self.weight).unsqueeze(2)
+        similarity = self.predictor(row, window)
+        return similarity_conv2d(row, weight, similarity, self.bias, *window, self.groups).squeeze(
+            2
+        )
+
+
+class DynamicLinear(DynamicLayer, nn.Linear):
+    r"""``nn.Linear`` with a predicted similarity: :math:`y = W M_\theta(x) x + b`.
+
+    Args:
+        block_size: how many input features one M spans, shared by all blocks; None is all.
+
+    Example:
+        >>> DynamicLinear(12, 5, block_size=4)(torch.randn(2, 7, 12)).shape
+        torch.Size([2, 7, 5])
+    """
+
+    stock_class = nn.Linear
+    predictor: PredictedSimilarity
+
+    def __init__(
+        self,
+        *args: Any,
+        structure: str | Structure = "diagonal",
+        predictor: PredictorConfig | nn.Module | None = None,
+        block_size: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        _complete(self, structure, predictor, block_size)
+
+    def sites(self, block_size: int | None) -> Sites:
+        size = features_in_block(self.in_features, block_size, type(self).__name__)
+        return {"predictor": (Block((size,)), self.in_features, None)}
+
+    def forward(self, input: Tensor) -> Tensor:
+        flat = input.reshape(-1, self.in_features)
+        mixed = mix(flat, self.predictor(flat)).reshape(input.shape)
+        return nn.functional.linear(mixed, self.predictor.shaped(self.weight), self.bias)
+
+
+class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
+    r"""``nn.LSTMCell`` whose gates compare by predicted similarities.
+
+    .. math:: \text{gates} = W_{ih} M_{ih}(x, h) \, x + W_{hh} M_{hh}(x, h) \, h + b
+
+    Both similarities are predicted from input and state together.
+
+    Example:
+        >>> cell = DynamicLSTMCell(3, 6)
+        >>> hidden, memory = cell(torch.randn(2, 3))
+        >>> hidden.shape
+        torch.Size([2, 6])
+    """
+
+    stock_class = nn.LSTMCell
+    predictor_ih: PredictedSimilarity
+    predictor_hh: PredictedSimilarity
+
+    def __init__(
+        self,
+        *args: Any,
+        structure: str | Structure = "diagonal",
+        predictor: PredictorConfig | nn.Module | None = None,
+        block_size: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        _complete(self, structure, predictor, block_size)
+
+    def sites(self, block_size: int | None) -> Sites:
+        seen, where = self.input_size + self.hidden_size, type(self).__name__
+        return {
+            "predictor_ih": (
+                Block((features_in_block(self.input_size, block_size, where),)), seen, None,
+            ),
+            "predictor_hh": (
+                Block((features_in_block(self.hidden_size, block_size, where),)), seen, None,
+            ),
+        }  # fmt: skip
+
+    def forward(
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if input.dim() == 1:
+            state = None if hx is None else (hx[0][None], hx[1][None])
+            hidden, memory = self.forward(input[None], state)
+            return hidden[0], memory[0]
+        if hx is None:
+            zeros = input.new_zeros(input.shape[0], self.hidden_size)
+            hx = (zeros, zeros)
+        hidden, memory = hx
+        seen = torch.cat([input, hidden], dim=1)
+        input = mix(input, self.predictor_ih(seen))
+        hidden = mix(hidden, self.predictor_hh(seen))
+        weight_ih = self.predictor_ih.shaped(self.weight_ih)
+        weight_hh = self.predictor_hh.shaped(self.weight_hh)
+        return torch.lstm_cell(
+            input, (hidden, memory), weight_ih, weight_hh, self.bias_ih, self.bias_hh
+        )
+
+
+def mix(features: Tensor, similarity: Tensor) -> Tensor:
+    """Apply M, per sample, to each block of the features: ``(B, I)`` by ``(B, K[, K])``."""
+    blocks = features.reshape(features.shape[0], -1, similarity.shape[-1])
+    if similarity.dim() == 2:
+        return (blocks * similarity[:, None]).reshape(features.shape)
+    return torch.bmm(blocks, similarity.mT).reshape(features.shape)
+
+
+NetworkMaker = Callable[[PredictorConfig, int, int, "tuple[int, int] | None"], nn.Module]
+
+
+def predictions_for(
+    cls: type[DynamicLayer],
+    module: nn.Module,
+    structure: Structure,
+    predictor: PredictorConfig | nn.Module | None,
+    block_size: int | None,
+    where: str,
+    make_network: NetworkMaker = TwoLayers,
+) -> dict[str, PredictedSimilarity]:
+    """The predictors that would make ``module`` a layer of class ``cls``; changes nothing."""
+    config = predictor if isinstance(predictor, PredictorConfig) else SpherePredictor()
+    config = config.for_structure(structure)
+    made = {}
+    for name, (block, channels, kernel_size) in cls.sites(module, block_size).items():  # type: ignore[arg-type]
+        structure.check(block, where)
+        if isinstance(predictor, nn.Module):
+            network = predictor
+        else:
+            outputs = predicted_numbers(structure, block)
+            network = make_network(config, channels, outputs, kernel_size)
+        made[name] = PredictedSimilarity(network, structure, block, config.residual)
+    return made
+
+
+def _complete(
+    layer: DynamicLayer,
+    structure: str | Structure,
+    predictor: PredictorConfig | nn.Module | None,
+    block_size: int | None = None,
+) -> None:
+    """The end of every constructor."""
+    where = type(layer).__name__
+    resolved = structures.resolve(structure, where)
+    made = predictions_for(type(layer), layer, resolved, predictor, block_size, where)
+    layer.install(resolved, block_size, made)

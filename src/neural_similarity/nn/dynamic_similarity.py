@@ -1,0 +1,179 @@
+"""Dynamic similarity for the layers of a whole model: one predictor a layer, or one for many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from .. import structures
+from ..errors import AttachError
+from ..structures import Structure
+from .dynamic import (
+    DynamicConv1d,
+    DynamicConv2d,
+    DynamicLayer,
+    DynamicLinear,
+    DynamicLSTMCell,
+    predictions_for,
+)
+from .predictors import (
+    PredictedSimilarity,
+    PredictorConfig,
+    SpherePredictor,
+    TwoLayers,
+    Window,
+    predictor_from_config,
+    size_preserving,
+)
+
+__all__ = ["DynamicSimilarity"]
+
+_DYNAMIC: dict[type[nn.Module], type[DynamicLayer]] = {
+    cls.stock_class: cls for cls in (DynamicConv2d, DynamicConv1d, DynamicLinear, DynamicLSTMCell)
+}
+
+
+@dataclass(frozen=True)
+class DynamicSimilarity:
+    """Configuration of a dynamic similarity: what M may be, who predicts it, and where it goes.
+
+    Args:
+        structure: a name or a structure; ``KernelShape(R)`` keeps D static and predicts R.
+        predictor: :class:`SpherePredictor` or :class:`ConvPredictor`.
+        shared: False gives each layer a predictor of its own (disjoint). True makes one for all
+            layers of one kernel size, behind a 3×3 adaptation to ``shared_width`` channels for
+            each input width (Section 3.3.2).
+        shared_width: the width that adaptations lead to.
+        block_size: for Linear and LSTMCell, how many input features one M spans; None is all.
+        target_modules, exclude_modules: as in :class:`StaticSimilarity`.
+
+    Example:
+        >>> import neural_similarity as ns
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))
+        >>> model = ns.attach(model, DynamicSimilarity(predictor=SpherePredictor(hidden=4)))
+        >>> type(model[2]).__name__
+        'DynamicConv2d'
+    """
+
+    structure: str | Structure = "diagonal"
+    predictor: PredictorConfig = field(default_factory=SpherePredictor)
+    shared: bool = False
+    shared_width: int = 64
+    block_size: int | None = None
+    target_modules: str | tuple[str, ...] | list[str] = "all-conv"
+    exclude_modules: str | tuple[str, ...] | list[str] = ()
+
+    def __post_init__(self) -> None:
+        structures.resolve(self.structure, "DynamicSimilarity")
+        if not isinstance(self.predictor, PredictorConfig):
+            raise AttachError(
+                f"DynamicSimilarity: expected predictor to be a SpherePredictor or ConvPredictor, "
+                f"got {type(self.predictor).__name__}. Each layer needs one of its own size; a "
+                f"module of your own goes to one layer, by DynamicConv2d(predictor=...)."
+            )
+
+    @property
+    def skips_single_taps(self) -> bool:
+        """Whether a kernel of one tap has nothing to learn but a gain."""
+        return True
+
+    def prepare(self, chosen: dict[str, nn.Module]) -> dict[str, dict[str, PredictedSimilarity]]:
+        """The predictors for each layer, all checks made; changes nothing."""
+        structure = structures.resolve(self.structure, "DynamicSimilarity")
+        make = _SharedNetworks(self.shared_width) if self.shared else TwoLayers
+        return {
+            name: predictions_for(
+                _dynamic_class(module, name),
+                module,
+                structure,
+                self.predictor,
+                self.block_size,
+                name or "model",
+                make,
+            )
+            for name, module in chosen.items()
+        }
+
+    def apply(self, module: nn.Module, made: dict[str, PredictedSimilarity]) -> None:
+        """Turn a stock layer, in place, into its dynamic version: parameters stay the same."""
+        cls = _dynamic_class(module, "model")
+        module.__class__ = cls
+        assert isinstance(module, DynamicLayer)
+        module.config = self
+        module.install(structures.resolve(self.structure), self.block_size, made)
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values, for a file; without the targets, which the file lists layer by layer."""
+        return {
+            "mode": "dynamic",
+            "structure": structures.resolve(self.structure).to_config(),
+            "predictor": self.predictor.to_config(),
+            "shared": self.shared,
+            "shared_width": self.shared_width,
+            "block_size": self.block_size,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> DynamicSimilarity:
+        """The inverse of :meth:`to_config`."""
+        return cls(
+            structures.from_config(config["structure"]),
+            predictor_from_config(config["predictor"]),
+            config["shared"],
+            config["shared_width"],
+            config["block_size"],
+        )
+
+
+class _SharedNetworks:
+    """Makes predictors that share: an adaptation per input width, a core per kernel size."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.adaptations: dict[tuple[int, tuple[int, int] | None], nn.Module] = {}
+        self.cores: dict[tuple[int, tuple[int, int] | None], nn.Module] = {}
+
+    def __call__(
+        self,
+        config: PredictorConfig,
+        channels: int,
+        outputs: int,
+        kernel_size: tuple[int, int] | None,
+    ) -> nn.Module:
+        core, adaptation = (outputs, kernel_size), (channels, kernel_size)
+        if core not in self.cores:
+            self.cores[core] = TwoLayers(config, self.width, outputs, kernel_size)
+        if adaptation not in self.adaptations:
+            self.adaptations[adaptation] = self._adaptation(channels, kernel_size)
+        return _SharedNetwork(self.adaptations[adaptation], self.cores[core])
+
+    def _adaptation(self, channels: int, kernel_size: tuple[int, int] | None) -> nn.Module:
+        if kernel_size is None:
+            return nn.Linear(channels, self.width, bias=False)
+        return size_preserving(channels, self.width, kernel_size)
+
+
+class _SharedNetwork(nn.Module):
+    """An adaptation, then the core that many layers share."""
+
+    def __init__(self, adaptation: nn.Module, core: nn.Module) -> None:
+        super().__init__()
+        self.adaptation = adaptation
+        self.core = core
+
+    def forward(self, input: Tensor, window: Window) -> Tensor:
+        predicted: Tensor = self.core(self.adaptation(input), window)
+        return predicted
+
+
+def _dynamic_class(module: nn.Module, where: str) -> type[DynamicLayer]:
+    cls = _DYNAMIC.get(type(module))
+    if cls is None:
+        known = ", ".join(stock.__name__ for stock in _DYNAMIC)
+        raise AttachError(
+            f"{where or 'model'}: expected a layer of which there is a dynamic version ({known}), "
+            f"got {type(module).__name__}. Name the layer in exclude_modules."
+        )
+    return cls

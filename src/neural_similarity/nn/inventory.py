@@ -1,0 +1,40 @@
+"""Which similarities a layer or a model has, of whatever kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from .dynamic import DynamicLayer
+from .predictors import PredictedSimilarity
+from .static import SimilarityParametrization
+
+__all__ = ["Similarity", "layer_similarities", "named_similarities", "static_similarities"]
+
+Similarity = SimilarityParametrization | PredictedSimilarity
+
+
+def layer_similarities(module: nn.Module) -> dict[str, Similarity]:
+    """The similarities of one layer: static by weight name, dynamic by predictor name."""
+    if isinstance(module, DynamicLayer):
+        return dict(module.predictions())
+    return dict(static_similarities(module))
+
+
+def static_similarities(module: nn.Module) -> dict[str, SimilarityParametrization]:
+    """The static similarities of one layer, by weight name."""
+    lists = getattr(module, "parametrizations", {})
+    return {
+        name: parametrization
+        for name in lists
+        for parametrization in lists[name]
+        if isinstance(parametrization, SimilarityParametrization)
+    }
+
+
+def named_similarities(model: nn.Module) -> Iterator[tuple[str, Similarity]]:
+    """Every similarity of a model: ``"layer1.conv.weight"``, ``"layer2.conv.predictor"``."""
+    for path, module in model.named_modules():
+        for name, similarity in layer_similarities(module).items():
+            yield f"{path}.{name}" if path else name, similarity

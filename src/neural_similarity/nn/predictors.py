@@ -1,0 +1,278 @@
+"""Networks that predict a similarity from the input (Section 3.3, Appendix A).
+
+Configurations (:class:`SpherePredictor`, :class:`ConvPredictor`) say what to build; the modules
+below do the predicting. A predictor has two layers. The first looks through the very window of the
+layer it serves (kernel size, stride, padding, dilation), so there is one prediction at each output
+position; the second is 3×3 and keeps the size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .. import _check, structures
+from ..errors import ShapeError
+from ..ops.sphere import EPS, sphere_conv2d, sphere_linear
+from ..structures import Block, Structure
+
+__all__ = [
+    "ConvPredictor",
+    "PredictedSimilarity",
+    "PredictorConfig",
+    "SpherePredictor",
+    "TwoLayers",
+    "Window",
+    "predicted_numbers",
+    "predictor_from_config",
+    "size_preserving",
+]
+
+Start = Literal["identity", "authors"]
+Output = Literal["none", "normalized", "sigmoid"]
+
+
+class Window(NamedTuple):
+    """Through what a layer looks at its input."""
+
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+
+_WHOLE = Window()
+
+
+@dataclass(frozen=True)
+class PredictorConfig:
+    """What all predictors have in common; use one of the two below.
+
+    Args:
+        hidden: hidden units; None is the paper's 64 for a diagonal and 128 otherwise.
+        batch_norm: BatchNorm behind both layers; None is the authors' choice.
+        residual: learn the difference to the identity, as the paper advises.
+        start: ``"identity"``: the layer begins exactly as the plain one, by a last layer (or its
+            BatchNorm's gain) that begins at zero. ``"authors"``: as in the authors' code (first
+            layer 0.1 × He, last 0.001 × He; BatchNorm with gains one and eps 1e-3), which is the
+            identity plus a little noise.
+    """
+
+    hidden: int | None = None
+    batch_norm: bool | None = None
+    residual: bool = True
+    start: Start = "identity"
+
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        where = type(self).__name__
+        _check.known_name(where, "start", self.start, get_args(Start))
+        if self.hidden is not None and self.hidden < 1:
+            raise ShapeError(f"{where}: expected at least 1 hidden unit, got {self.hidden}.")
+
+    def for_structure(self, structure: Structure) -> PredictorConfig:
+        """Fill in what was left to the paper's choice."""
+        diagonal = _predicted_structure(structure).name == "diagonal"
+        hidden = (64 if diagonal else 128) if self.hidden is None else self.hidden
+        batch_norm = (
+            self._default_batch_norm(diagonal) if self.batch_norm is None else self.batch_norm
+        )
+        return replace(self, hidden=hidden, batch_norm=batch_norm)
+
+    def _default_batch_norm(self, diagonal: bool) -> bool:
+        return diagonal
+
+    def to_config(self) -> dict[str, Any]:
+        """Plain values, for a file."""
+        return {"kind": self.kind, **vars(self)}
+
+
+@dataclass(frozen=True)
+class SpherePredictor(PredictorConfig):
+    """The paper's predictor: SphereConv, ReLU, convolution, plus the identity.
+
+    Args:
+        normalize: ``"input"``: the first layer divides by the length of the patch, the second is
+            a plain convolution (the paper's default). ``"both"``: both layers compare directions
+            alone, with the length of their weights divided out as well ("full SphereNet").
+    """
+
+    normalize: Literal["input", "both"] = "input"
+    kind: ClassVar[str] = "sphere"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.known_name("SpherePredictor", "normalize", self.normalize, ("input", "both"))
+
+
+@dataclass(frozen=True)
+class ConvPredictor(PredictorConfig):
+    """A plain two-layer CNN, for comparison (Table 1); it needs a bounded output to converge.
+
+    Args:
+        output: what happens to the predicted numbers z before the identity is added: ``"none"``;
+            ``"normalized"``, z over its length at each position; ``"sigmoid"``, sigmoid(z) − 1/2.
+    """
+
+    output: Output = "normalized"
+    kind: ClassVar[str] = "conv"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.known_name("ConvPredictor", "output", self.output, get_args(Output))
+
+    def _default_batch_norm(self, diagonal: bool) -> bool:
+        return False
+
+
+def predictor_from_config(config: dict[str, Any]) -> PredictorConfig:
+    """The configuration that ``to_config`` described."""
+    kinds: dict[str, type[PredictorConfig]] = {c.kind: c for c in (SpherePredictor, ConvPredictor)}
+    _check.known_name("predictor", "kind", config["kind"], kinds)
+    return kinds[config["kind"]](**{k: v for k, v in config.items() if k != "kind"})
+
+
+class TwoLayers(nn.Module):
+    """The predicting network: convolutional with a kernel size, fully connected without."""
+
+    def __init__(
+        self,
+        config: PredictorConfig,
+        channels: int,
+        outputs: int,
+        kernel_size: tuple[int, int] | None,
+    ) -> None:
+        super().__init__()
+        assert config.hidden is not None
+        self.config = config
+        self.first: nn.Conv2d | nn.Linear
+        self.last: nn.Conv2d | nn.Linear
+        if kernel_size is None:
+            self.first = nn.Linear(channels, config.hidden, bias=False)
+            self.last = nn.Linear(config.hidden, outputs, bias=False)
+        else:
+            self.first = nn.Conv2d(channels, config.hidden, kernel_size, bias=False)
+            self.last = size_preserving(config.hidden, outputs, kernel_size)
+        norm = nn.BatchNorm1d if kernel_size is None else nn.BatchNorm2d
+        eps = 1e-3 if config.start == "authors" else 1e-5
+        self.first_norm = norm(config.hidden, eps) if config.batch_norm else nn.Identity()
+        self.last_norm = norm(outputs, eps) if config.batch_norm else nn.Identity()
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Scales of the authors' code; from the identity, the last factor begins at zero."""
+        for layer, scale in ((self.first, 0.1), (self.last, 0.001)):
+            nn.init.normal_(layer.weight, std=scale * sqrt(2 / layer.weight[0].numel()))
+        for norm in (self.first_norm, self.last_norm):
+            if not isinstance(norm, nn.Identity):
+                norm.reset_parameters()
+        if self.config.start == "identity":
+            zero = self.last if isinstance(self.last_norm, nn.Identity) else self.last_norm
+            nn.init.zeros_(zero.weight)
+
+    def forward(self, input: Tensor, window: Window) -> Tensor:
+        """``(N, C, H, W)`` to ``(N, outputs, P, Q)``, or ``(B, I)`` to ``(B, outputs)``."""
+        hidden = F.relu(self.first_norm(self._first(input, window)))
+        output: Tensor = self.last_norm(self._last(hidden))
+        kind = self.config.output if isinstance(self.config, ConvPredictor) else "none"
+        if kind == "normalized":
+            return output / (output.square().sum(1, keepdim=True) + EPS).sqrt()
+        return output.sigmoid() - 0.5 if kind == "sigmoid" else output
+
+    def _first(self, input: Tensor, window: Window) -> Tensor:
+        weight, config = self.first.weight, self.config
+        if isinstance(config, SpherePredictor):
+            how = config.normalize
+            if isinstance(self.first, nn.Linear):
+                return sphere_linear(input, weight, normalize=how)
+            return sphere_conv2d(input, weight, None, *window, normalize=how)
+        if isinstance(self.first, nn.Linear):
+            return F.linear(input, weight)
+        return F.conv2d(input, weight, None, *window)
+
+    def _last(self, hidden: Tensor) -> Tensor:
+        weight, config = self.last.weight, self.config
+        both = isinstance(config, SpherePredictor) and config.normalize == "both"
+        if isinstance(self.last, nn.Linear):
+            return sphere_linear(hidden, weight) if both else F.linear(hidden, weight)
+        keep_size = (weight.shape[2] // 2, weight.shape[3] // 2)
+        if both:
+            return sphere_conv2d(hidden, weight, padding=keep_size)
+        return F.conv2d(hidden, weight, padding=keep_size)
+
+
+def size_preserving(channels: int, outputs: int, kernel_size: tuple[int, int]) -> nn.Conv2d:
+    """A 3×3 convolution that keeps the size; beside a kernel of one row it has one row too."""
+    high, wide = (min(side, 2) - 1 for side in kernel_size)
+    sides = (2 * high + 1, 2 * wide + 1)
+    return nn.Conv2d(channels, outputs, sides, padding=(high, wide), bias=False)
+
+
+class PredictedSimilarity(nn.Module):
+    """M from the input, in the shape that the operation takes.
+
+    Args:
+        network: any module ``(input, window) -> (N, numbers, *positions)``, with as many numbers
+            as :func:`predicted_numbers` says.
+        structure: what M may be; the predicted numbers (plus those of the identity) are what a
+            static similarity of this structure would learn. A kernel shape stays static: its
+            numbers are parameters here.
+        block: the taps M spans.
+    """
+
+    start: Tensor
+
+    def __init__(
+        self, network: nn.Module, structure: Structure, block: Block, residual: bool
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.block = block
+        self.inner = _predicted_structure(structure)
+        self.outer = structure if isinstance(structure, structures.KernelShape) else None
+        if self.outer is not None:
+            self.shape_numbers = nn.Parameter(self.outer.initial(block)["shape"])
+        ((self.name, start),) = self.inner.initial(block).items()
+        self.register_buffer("start", start if residual else start * 0, persistent=False)
+
+    def forward(self, input: Tensor, window: Window = _WHOLE) -> Tensor:
+        """``(N, K, *positions)`` or ``(N, K, K, *positions)``, without the kernel shape."""
+        predicted: Tensor = self.network(input, window)
+        count = self.start.numel()
+        if predicted.dim() < 2 or predicted.shape[1] != count:
+            raise ShapeError(
+                f"predictor: expected {count} numbers at each position for structure "
+                f"{self.inner.name!r} with {self.block.size} taps, got output of shape "
+                f"{_check.shape(predicted)}. Give the predictor {count} output channels."
+            )
+        batch, positions = predicted.shape[0], predicted.shape[2:]
+        if isinstance(self.inner, (structures.Diagonal, structures.Unconstrained)):
+            numbers = predicted + self.start.reshape(-1, *(1 for _ in positions))
+            return numbers.reshape(batch, *self.start.shape, *positions)
+        numbers = predicted.movedim(1, -1).reshape(batch, *positions, *self.start.shape)
+        M = self.inner.similarity({self.name: numbers + self.start}, self.block)
+        taps = M.dim() - 1 - len(positions)
+        return M.movedim(tuple(range(-taps, 0)), tuple(range(1, 1 + taps)))
+
+    def shaped(self, weight: Tensor) -> Tensor:
+        """The weight behind the kernel shape: ``Wᵀ D M X = (D W)ᵀ M X``. Its last axes are taps."""
+        if self.outer is None:
+            return weight
+        D = self.outer.shape({"shape": self.shape_numbers})
+        if weight.dim() > 2:
+            return weight * D.reshape(weight.shape[2:])
+        return (weight.reshape(-1, len(D)) * D).reshape(weight.shape)
+
+
+def predicted_numbers(structure: Structure, block: Block) -> int:
+    """How many numbers a predictor gives at each position."""
+    inner = _predicted_structure(structure)
+    return sum(start.numel() for start in inner.initial(block).values())
+
+
+def _predicted_structure(structure: Structure) -> Structure:
+    return structure.inner if isinstance(structure, structures.KernelShape) else structure

@@ -1,0 +1,153 @@
+"""Hyperspherical convolution: what counts is the angle between kernel and patch, not their length.
+
+The operators of SphereNet (Liu et al., *Deep Hyperspherical Learning*, NeurIPS 2017), which the
+paper uses to predict similarities and which is itself a dynamic similarity, ``M = I / (‖W‖ ‖X‖)``.
+"""
+
+from __future__ import annotations
+
+from math import exp, pi
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import _check
+from .._shapes import pair
+from ..errors import ShapeError
+
+__all__ = [
+    "NORMALIZE",
+    "OPERATORS",
+    "Normalize",
+    "Operator",
+    "patch_norm",
+    "sphere_conv2d",
+    "sphere_linear",
+]
+
+Normalize = Literal["input", "weight", "both"]
+Operator = Literal["cosine", "linear", "sigmoid"]
+NORMALIZE: tuple[str, ...] = get_args(Normalize)
+OPERATORS: tuple[str, ...] = get_args(Operator)
+
+EPS = 1e-4  # added to squared norms, as in the authors' code: an empty patch gives zero, not NaN
+_CLOSEST = 1 - 1e-6  # the arc cosine has no slope at one
+
+
+def sphere_conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, int] = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+    *,
+    operator: Operator = "cosine",
+    normalize: Normalize = "both",
+    sharpness: float | Tensor = 0.3,
+) -> Tensor:
+    r"""A convolution of directions: :math:`g(\theta)` of the angle between kernel and patch.
+
+    .. math:: \cos\theta_{n,o,l} = \frac{\langle W_o, X_{n,l} \rangle}{\|W_o\| \, \|X_{n,l}\|},
+        \qquad \|V\| = \sqrt{\textstyle\sum V^2 + 10^{-4}}
+
+    ===========  ====================================================================
+    operator     g(θ)
+    ===========  ====================================================================
+    ``cosine``   cos θ
+    ``linear``   1 − 2θ/π
+    ``sigmoid``  falls from 1 to −1 like a sigmoid, k = ``sharpness``:
+                 (1+e^(−π/2k))/(1−e^(−π/2k)) · (1−e^(θ/k−π/2k))/(1+e^(θ/k−π/2k))
+    ===========  ====================================================================
+
+    With ``normalize="input"`` or ``"weight"`` only that length is divided out; an angle needs both,
+    so this goes with ``cosine`` alone. Shapes are :func:`torch.nn.functional.conv2d`'s.
+
+    Cost: a convolution, and the patch norms: one channel of squares, summed over the kernel.
+    """
+    _check_choice("sphere_conv2d", operator, normalize)
+    # Dividing the output costs one pass over it; normalised patches would have to be stored.
+    output = F.conv2d(input, weight, None, stride, padding, dilation, groups)
+    if normalize != "weight":
+        kernel = (weight.shape[2], weight.shape[3])
+        norm = patch_norm(input, kernel, stride, padding, dilation, groups)
+        if groups > 1:
+            norm = norm.repeat_interleave(weight.shape[0] // groups, dim=1)
+        output = output / norm
+    if normalize != "input":
+        output = output / _norm(weight.flatten(1))[:, None, None]
+    output = _of_angle(output, operator, sharpness)
+    return output if bias is None else output + bias[:, None, None]
+
+
+def sphere_linear(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    operator: Operator = "cosine",
+    normalize: Normalize = "both",
+    sharpness: float | Tensor = 0.3,
+) -> Tensor:
+    """:func:`sphere_conv2d` for a fully connected layer: ``(..., I)`` to ``(..., O)``."""
+    _check_choice("sphere_linear", operator, normalize)
+    output = F.linear(input, weight)
+    if normalize != "weight":
+        output = output / _norm(input)[..., None]
+    if normalize != "input":
+        output = output / _norm(weight)
+    output = _of_angle(output, operator, sharpness)
+    return output if bias is None else output + bias
+
+
+def patch_norm(
+    input: Tensor,
+    kernel_size: tuple[int, int],
+    stride: int | tuple[int, int],
+    padding: int | tuple[int, int],
+    dilation: int | tuple[int, int],
+    groups: int = 1,
+) -> Tensor:
+    """The length of the patch under the kernel at every position: ``(N, G, P, Q)``."""
+    N, C, H, W = input.shape
+    squares = input.square()
+    if groups == 1:
+        squares = squares.sum(1, keepdim=True)
+    else:
+        squares = squares.reshape(N, groups, C // groups, H, W).sum(2)
+    # Two thin windows cost kh + kw additions a position where one square window costs kh · kw.
+    (sh, sw), (ph, pw), (dh, dw) = pair(stride), pair(padding), pair(dilation)
+    column = input.new_ones(groups, 1, kernel_size[0], 1)
+    row = input.new_ones(groups, 1, 1, kernel_size[1])
+    squares = F.conv2d(squares, column, None, (sh, 1), (ph, 0), (dh, 1), groups)
+    squares = F.conv2d(squares, row, None, (1, sw), (0, pw), (1, dw), groups)
+    return (squares + EPS).sqrt()
+
+
+def _norm(vectors: Tensor) -> Tensor:
+    return (vectors.square().sum(-1) + EPS).sqrt()
+
+
+def _of_angle(cosine: Tensor, operator: Operator, sharpness: float | Tensor) -> Tensor:
+    if operator == "cosine":
+        return cosine
+    angle = cosine.clamp(-_CLOSEST, _CLOSEST).acos()
+    if operator == "linear":
+        return 1 - angle * (2 / pi)
+    k = sharpness
+    edge = torch.exp(-pi / (2 * k)) if isinstance(k, Tensor) else exp(-pi / (2 * k))
+    # (1 - e^u) / (1 + e^u) = -tanh(u / 2), which does not overflow
+    return -torch.tanh((angle - pi / 2) / (2 * k)) * ((1 + edge) / (1 - edge))
+
+
+def _check_choice(where: str, operator: str, normalize: str) -> None:
+    _check.known_name(where, "operator", operator, OPERATORS)
+    _check.known_name(where, "normalize", normalize, NORMALIZE)
+    if operator != "cosine" and normalize != "both":
+        raise ShapeError(
+            f"{where}: expected normalize='both' with operator {operator!r}, got {normalize!r}. "
+            f"An angle needs both lengths. Use operator='cosine', or normalize both."
+        )

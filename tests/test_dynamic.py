@@ -1,0 +1,457 @@
+"""Dynamic layers: M per position from the input, starting at the identity, in any network."""
+
+import copy
+
+import oracle
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import GEOMETRIES, STRUCTURES, disturb
+from networks import PlainCNN, ResNet, train_step
+from torch import nn
+
+import neural_similarity as ns
+from neural_similarity import structures
+from neural_similarity.nn.inventory import layer_similarities
+
+PREDICTORS = {
+    "sphere": ns.SpherePredictor(hidden=4),
+    "sphere-norm": ns.SpherePredictor(hidden=4, batch_norm=True),
+    "sphere-plain": ns.SpherePredictor(hidden=4, batch_norm=False),
+    "full sphere": ns.SpherePredictor(hidden=4, normalize="both"),
+    "full sphere-plain": ns.SpherePredictor(hidden=4, normalize="both", batch_norm=False),
+    "conv": ns.ConvPredictor(hidden=4, output="none"),
+    "conv-normalized": ns.ConvPredictor(hidden=4),
+    "conv-sigmoid": ns.ConvPredictor(hidden=4, output="sigmoid"),
+}
+SMALL = PREDICTORS["sphere"]
+DYNAMIC = ns.DynamicSimilarity(predictor=SMALL)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "unconstrained"])
+@pytest.mark.parametrize("predictor", PREDICTORS)
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_starts_as_the_plain_convolution_and_moves_away(name, predictor, structure):
+    geometry = GEOMETRIES[name]
+    plain = geometry.conv().double()
+    dynamic = ns.nn.DynamicConv2d(
+        geometry.channels, geometry.kernels, geometry.kernel, **geometry.options,
+        structure=structure, predictor=PREDICTORS[predictor],
+    ).double()  # fmt: skip
+    dynamic.load_state_dict(plain.state_dict())
+    input = geometry.input(dtype=torch.float64)
+    torch.testing.assert_close(dynamic(input), plain(input))
+    disturb(dynamic)
+    assert (dynamic(input) - plain(input)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("name", ["strided", "grouped"])
+def test_every_structure_is_the_definition_with_the_predicted_matrix(name, structure):
+    geometry = GEOMETRIES[name]
+    conv = ns.nn.DynamicConv2d(
+        geometry.channels, geometry.kernels, geometry.kernel, **geometry.options, bias=False,
+        structure=STRUCTURES[structure], predictor=SMALL,
+    ).double()  # fmt: skip
+    disturb(conv)
+    input = geometry.input(dtype=torch.float64)
+    M = conv.similarity(input).detach()
+    weight = conv.weight.detach()
+    if isinstance(STRUCTURES[structure], structures.KernelShape):
+        outer = STRUCTURES[structure]
+        D = outer.shape({"shape": conv.predictor.shape_numbers}).detach()
+        M = M * (D[:, None, None] if M.dim() == 4 else D[:, None, None, None])
+    truth = oracle.similarity_conv2d(
+        input,
+        weight,
+        oracle.positional_matrix(M, geometry.channels // geometry.groups),
+        **geometry.options,
+    )
+    torch.testing.assert_close(conv(input), truth, rtol=1e-11, atol=1e-11)
+    at = M[0, ..., 1, 2]
+    if structure == "psd":
+        assert torch.linalg.eigvalsh(at).min() > -1e-10
+    if structure == "orthogonal":
+        torch.testing.assert_close(at.T @ at, torch.eye(len(at)).double())
+    if structure == "symmetric":
+        assert torch.equal(at, at.T)
+
+
+def test_the_predictor_sees_exactly_what_the_convolution_sees():
+    """Changing a pixel changes M only at positions whose neighbourhood of windows holds it."""
+    conv = ns.nn.DynamicConv2d(2, 3, (3, 5), stride=2, padding=(1, 2), predictor=SMALL).eval()
+    disturb(conv)
+    input = torch.randn(1, 2, 13, 17)
+    changed = input.clone()
+    changed[0, :, 6, 8] += 1
+    moved = (conv.similarity(input) != conv.similarity(changed)).any(1)[0].nonzero()
+    # The pixel lies in windows of rows 3 and columns 3 to 5; the second layer looks one further.
+    assert moved.min(0).values.tolist() == [2, 2]
+    assert moved.max(0).values.tolist() == [4, 6]
+
+
+@pytest.mark.parametrize(
+    ("options", "mode"),
+    [
+        ({"padding": "same"}, "zeros"),
+        ({"padding": (2, 1)}, "reflect"),
+        ({"padding": "same"}, "circular"),
+    ],
+)
+def test_every_kind_of_padding(options, mode):
+    plain = nn.Conv2d(3, 4, (4, 3), dilation=(1, 2), padding_mode=mode, **options)
+    dynamic = ns.nn.DynamicConv2d(
+        3, 4, (4, 3), dilation=(1, 2), padding_mode=mode, predictor=SMALL, **options
+    )
+    dynamic.load_state_dict(plain.state_dict())
+    input = torch.randn(2, 3, 9, 8)
+    expected = plain(F.pad(input, (0, 0, 0, 0)))
+    torch.testing.assert_close(dynamic(input), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(dynamic(input[0]), plain(input[0]), rtol=1e-4, atol=1e-5)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
+
+
+def weights(model):
+    return sum(
+        p.numel() for n, p in model.named_parameters() if "predictor" in n and "norm" not in n
+    )
+
+
+def test_parameter_counts_of_the_paper():
+    """CNN-10's nine 3×3 layers gain 710,208 convolution weights with 64 hidden units."""
+    layers, channels = [], 64
+    for width in (64, 128, 256):
+        for _ in range(3):
+            layers.append(nn.Conv2d(channels, width, 3, padding=1, bias=False))
+            channels = width
+    cnn10 = nn.Sequential(*layers)
+    assert weights(ns.attach(copy.deepcopy(cnn10), ns.DynamicSimilarity())) == 710_208
+    half = ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=32))
+    assert weights(ns.attach(copy.deepcopy(cnn10), half)) == 710_208 // 2
+    summary = ns.trainable_summary(ns.attach(cnn10, ns.DynamicSimilarity()))
+    batch_norms = 9 * 2 * (64 + 9)
+    assert summary.similarity == 710_208 + batch_norms
+
+
+def test_defaults_follow_the_paper():
+    diagonal = ns.nn.DynamicConv2d(3, 4, 3).predictor.network
+    assert diagonal.first.weight.shape == (64, 3, 3, 3)
+    assert diagonal.last.weight.shape == (9, 64, 3, 3)
+    assert isinstance(diagonal.first_norm, nn.BatchNorm2d)
+    full = ns.nn.DynamicConv2d(3, 4, 3, structure="unconstrained").predictor.network
+    assert full.first.weight.shape == (128, 3, 3, 3)
+    assert full.last.weight.shape == (81, 128, 3, 3)
+    assert isinstance(full.first_norm, nn.Identity)
+
+
+def test_the_authors_start_is_available():
+    identity = ns.nn.DynamicConv2d(8, 4, 3, predictor=ns.SpherePredictor())
+    authors = ns.nn.DynamicConv2d(8, 4, 3, predictor=ns.SpherePredictor(start="authors"))
+    input = torch.randn(16, 8, 12, 12)
+    assert torch.equal(identity.similarity(input), torch.ones(16, 9, 10, 10))
+    M = authors.similarity(input)
+    assert M.mean().item() == pytest.approx(1, abs=0.01)
+    assert 0.005 < M.std().item() < 0.05, "one plus a little noise"
+    network = authors.predictor.network
+    assert network.first.weight.std().item() == pytest.approx(0.1 * (2 / 72) ** 0.5, rel=0.1)
+    assert network.last.weight.std().item() == pytest.approx(0.001 * (2 / 576) ** 0.5, rel=0.1)
+    without = ns.SpherePredictor(residual=False, start="authors", batch_norm=False)
+    M = ns.nn.DynamicConv2d(8, 4, 3, predictor=without).similarity(input)
+    assert M.abs().max() < 0.1
+
+
+def test_disjoint_attachment_to_a_pretrained_network():
+    plain = PlainCNN().eval()
+    model = ns.attach(copy.deepcopy(plain), DYNAMIC)
+    input = torch.randn(2, 3, 12, 10)
+    torch.testing.assert_close(model(input), plain(input))
+    assert [type(m).__name__ for m in model.features if isinstance(m, nn.Conv2d)] == [
+        "DynamicConv2d"
+    ] * 3
+    disturb(model)
+    assert not torch.allclose(model(input), plain(input))
+    model.load_state_dict(PlainCNN().state_dict())  # a stock checkpoint leaves the predictors alone
+    again = ns.attach(PlainCNN().eval(), DYNAMIC)
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again(input), model(input))
+
+
+@pytest.mark.filterwarnings("ignore::neural_similarity.SkippedLayerWarning")
+@pytest.mark.parametrize(
+    "structure", ["diagonal", "unconstrained", "psd", structures.KernelShape()]
+)
+def test_attachment_to_a_network_with_every_kind_of_convolution(structure):
+    plain = ResNet().double().eval()
+    model = ns.attach(
+        copy.deepcopy(plain), ns.DynamicSimilarity(structure, ns.SpherePredictor(hidden=3))
+    )
+    input = torch.randn(2, 3, 24, 20, dtype=torch.float64)
+    torch.testing.assert_close(model(input), plain(input))
+    before = [p.clone() for p in ns.similarity_parameters(model)]
+    for _ in range(2):  # the first step moves the zero layer, the second those before it
+        train_step(model.train(), input)
+    after = list(ns.similarity_parameters(model))
+    assert all(not torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_shared_predictors():
+    plain = nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 6, 3, stride=2), nn.Conv2d(6, 4, 3, dilation=2),
+        nn.Conv2d(4, 5, (1, 3)),
+    )  # fmt: skip
+    config = ns.DynamicSimilarity(predictor=SMALL, shared=True, shared_width=5)
+    model = ns.attach(copy.deepcopy(plain), config)
+    networks = [layer.predictor.network for layer in model]
+    assert networks[0].core is networks[1].core is networks[2].core
+    assert networks[3].core is not networks[0].core, "another kernel size"
+    assert networks[1].adaptation is networks[2].adaptation, "equal widths"
+    assert networks[0].adaptation is not networks[1].adaptation
+    input = torch.randn(2, 3, 16, 15)
+    torch.testing.assert_close(model(input), plain(input))
+    names = [id(p) for p in ns.similarity_parameters(model)]
+    assert len(names) == len(set(names))
+    disturb(model)
+    copied = copy.deepcopy(model)
+    assert copied[0].predictor.network.core is copied[1].predictor.network.core
+    assert not torch.allclose(model(input), plain(input))
+
+
+def test_sharing_saves_about_half_of_the_papers_cnn9():
+    def cnn9():
+        layers, channels = [], 3
+        for width in (32, 64, 128):
+            for _ in range(3):
+                layers.append(nn.Conv2d(channels, width, 3, padding=1, bias=False))
+                channels = width
+        return nn.Sequential(*layers)
+
+    disjoint = weights(ns.attach(cnn9(), ns.DynamicSimilarity()))
+    shared = ns.attach(cnn9(), ns.DynamicSimilarity(shared=True))
+    count = sum(p.numel() for p in ns.similarity_parameters(shared)) - 2 * (64 + 9)
+    assert 0.45 < count / disjoint < 0.5
+
+
+def test_two_stage_training_from_a_pretrained_network():
+    model = PlainCNN()
+    input = torch.randn(10, 3, 12, 10)
+    for _ in range(20):
+        train_step(model, input)
+    model.eval()
+    before = F.cross_entropy(model(input), torch.arange(10) % 4).item()
+    ns.attach(model, DYNAMIC)
+    backbone = {n: p.clone() for n, p in model.named_parameters() if "predictor" not in n}
+    ns.freeze_backbone(model, also_train=[])
+    for _ in range(40):
+        train_step(model, input, learning_rate=0.3)
+    assert all(torch.equal(p, backbone[n]) for n, p in model.named_parameters() if n in backbone)
+    first = F.cross_entropy(model(input), torch.arange(10) % 4).item()
+    assert first < before
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    for _ in range(40):
+        train_step(model, input)
+    assert F.cross_entropy(model(input), torch.arange(10) % 4).item() < first
+
+
+@pytest.mark.parametrize(
+    "structure", ["diagonal", "unconstrained", "psd", structures.KernelShape()]
+)
+@pytest.mark.parametrize("block_size", [None, 3])
+def test_linear_against_the_formula(structure, block_size):
+    layer = ns.nn.DynamicLinear(6, 4, structure=structure, block_size=block_size, predictor=SMALL)
+    layer.double().eval()
+    plain = nn.Linear(6, 4).double()
+    layer.load_state_dict(plain.state_dict())
+    input = torch.randn(5, 2, 6, dtype=torch.float64)
+    torch.testing.assert_close(layer(input), plain(input))
+    disturb(layer)
+    M = layer.predictor(input.reshape(-1, 6)).detach()
+    M = torch.diag_embed(M) if M.dim() == 2 else M
+    if isinstance(structure, structures.KernelShape):
+        M = torch.diag(structure.shape({"shape": layer.predictor.shape_numbers})).detach() @ M
+    for sample, whole, y in zip(input.reshape(-1, 6), M, layer(input).reshape(-1, 4), strict=True):
+        blocks = torch.block_diag(*[whole] * (6 // len(whole)))
+        torch.testing.assert_close(y, plain.weight @ blocks @ sample + plain.bias)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "unconstrained"])
+def test_lstm_cell_against_the_formula(structure):
+    cell = ns.nn.DynamicLSTMCell(3, 5, structure=structure, predictor=SMALL).double().eval()
+    plain = nn.LSTMCell(3, 5).double()
+    cell.load_state_dict(plain.state_dict())
+    x, h, c = (torch.randn(4, n, dtype=torch.float64) for n in (3, 5, 5))
+    for ours, theirs in zip(cell(x, (h, c)), plain(x, (h, c)), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(cell(x)[0], plain(x)[0])
+    torch.testing.assert_close(cell(x[0])[0], plain(x[0])[0])
+    disturb(cell)
+    seen = torch.cat([x, h], 1)
+    M_ih, M_hh = cell.predictor_ih(seen), cell.predictor_hh(seen)
+    mixed = [
+        m * v if structure == "diagonal" else torch.einsum("bij,bj->bi", m, v)
+        for m, v in ((M_ih, x), (M_hh, h))
+    ]
+    gates = mixed[0] @ cell.weight_ih.T + cell.bias_ih + mixed[1] @ cell.weight_hh.T + cell.bias_hh
+    i, f, g, o = gates.chunk(4, 1)
+    memory = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    ours = cell(x, (h, c))
+    torch.testing.assert_close(ours[1], memory)
+    torch.testing.assert_close(ours[0], o.sigmoid() * memory.tanh())
+
+
+@pytest.mark.parametrize("mode", ["zeros", "circular"])
+def test_conv1d_is_a_conv2d_of_one_row(mode):
+    plain = nn.Conv1d(4, 6, 3, stride=2, padding=2, groups=2, padding_mode=mode)
+    layer = ns.nn.DynamicConv1d(
+        4, 6, 3, stride=2, padding=2, groups=2, padding_mode=mode, predictor=SMALL
+    )
+    layer.load_state_dict(plain.state_dict())
+    input = torch.randn(2, 4, 11)
+    torch.testing.assert_close(layer(input), plain(input))
+    torch.testing.assert_close(layer(input[0]), plain(input[0]))
+    disturb(layer)
+    assert not torch.allclose(layer(input), plain(input))
+    assert layer.predictor.network.last.weight.shape == (3, 4, 1, 3), "it stays in its row"
+
+
+def test_files_hold_predictors_too(tmp_path):
+    path, input = tmp_path / "dynamic.safetensors", torch.randn(2, 3, 12, 10)
+    for config in (
+        DYNAMIC,
+        ns.DynamicSimilarity("unconstrained", SMALL, shared=True, shared_width=4),
+        ns.DynamicSimilarity(structures.KernelShape("psd"), ns.ConvPredictor(hidden=3)),
+    ):
+        torch.manual_seed(2)
+        model = ns.attach(PlainCNN(), config)
+        disturb(model)
+        model(input)  # BatchNorm statistics move, and must be kept
+        model.eval()
+        ns.save_similarity(model, path)
+        torch.manual_seed(2)
+        other = ns.load_similarity(PlainCNN().eval(), path)
+        plain = PlainCNN().state_dict()
+        for m in (model, other):
+            m.load_state_dict(plain)
+        assert torch.equal(other(input), model(input))
+        networks = [layer_similarities(other.features[i])["predictor"].network for i in (0, 3)]
+        assert config.shared == (getattr(networks[0], "core", 0) is getattr(networks[1], "core", 1))
+    built = nn.Sequential(ns.nn.DynamicConv2d(3, 4, 3, predictor=SMALL))
+    ns.save_similarity(built, path)
+    assert isinstance(
+        ns.load_similarity(nn.Sequential(nn.Conv2d(3, 4, 3)), path)[0], ns.nn.DynamicConv2d
+    )
+
+
+class Nine(nn.Module):
+    """A predictor of one's own."""
+
+    def __init__(self, outputs=9):
+        super().__init__()
+        self.net = nn.Conv2d(3, outputs, 3, padding=1)
+
+    def forward(self, input, window):
+        return self.net(input) * 0
+
+
+def test_a_predictor_of_your_own():
+    plain = nn.Conv2d(3, 4, 3, padding=1)
+    layer = ns.nn.DynamicConv2d(3, 4, 3, padding=1, predictor=Nine())
+    layer.load_state_dict(plain.state_dict())
+    input = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(layer(input), plain(input))
+    with pytest.raises(
+        ns.AttachError, match="got a Nine in layer '0', which a file cannot describe"
+    ):
+        ns.save_similarity(nn.Sequential(layer), "never-written")
+    with pytest.raises(
+        ns.AttachError, match="predictor to be a SpherePredictor or ConvPredictor, got Nine"
+    ):
+        ns.DynamicSimilarity(predictor=Nine())
+
+
+@pytest.mark.parametrize(
+    ("predictor", "message"),
+    [
+        (Nine(8), r"expected 9 numbers at each position for structure 'diagonal' with 9 taps, got "
+                  r"output of shape \(2, 8, 8, 8\)\. Give the predictor 9 output channels"),
+        (nn.Sequential(), "forward"),
+    ],
+)  # fmt: skip
+def test_a_predictor_that_does_not_fit(predictor, message):
+    layer = ns.nn.DynamicConv2d(3, 4, 3, padding=1, predictor=predictor)
+    with pytest.raises((ns.ShapeError, TypeError), match=message):
+        layer(torch.randn(2, 3, 8, 8))
+
+
+def test_a_predictor_of_another_size_is_named():
+    layer = ns.nn.DynamicConv2d(3, 4, 3, predictor=Nine())  # it pads, the layer does not
+    with pytest.raises(ns.ShapeError, match=r"shape \(2, 9, 6, 6\), got \(2, 9, 8, 8\)"):
+        layer(torch.randn(2, 3, 8, 8))
+
+
+def test_odd_inputs_behave_as_in_a_plain_convolution():
+    layer = ns.nn.DynamicConv2d(3, 4, 3, predictor=SMALL).eval()
+    assert layer(torch.randn(0, 3, 8, 8)).shape == (0, 4, 6, 6)
+    with pytest.raises((ns.ShapeError, RuntimeError), match=r"[Kk]ernel"):
+        layer(torch.randn(1, 3, 2, 2))
+    input = torch.randn(1, 3, 9, 9)
+    input[0, 0, 0, 0] = torch.nan
+    result = layer(input)
+    assert result[0, :, 0, 0].isnan().all()
+    assert result[0, :, 4:, 4:].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (
+            nn.Sequential(nn.Conv3d(2, 2, 3)),
+            {},
+            r"0: expected a layer .*\(Conv2d, Conv1d, Linear, LSTMCell\), got Conv3d",
+        ),
+        (
+            nn.Sequential(nn.Linear(5, 2)),
+            {"target_modules": ".*", "block_size": 2},
+            "divide the 5 input features",
+        ),
+        (nn.Sequential(nn.Conv2d(2, 2, 4)), {"structure": "dilated"}, "multiple of dilation 2"),
+    ],
+)
+def test_what_cannot_be_dynamic_says_why_and_changes_nothing(model, options, message):
+    before = [type(m) for m in model.modules()]
+    with pytest.raises(ns.NeuralSimilarityError, match=message):
+        ns.attach(model, ns.DynamicSimilarity(**options))
+    assert [type(m) for m in model.modules()] == before
+
+
+def test_configuration_errors():
+    with pytest.raises(
+        ns.UnknownNameError, match=r"SpherePredictor: .*'authors', 'identity', got 'zero'"
+    ):
+        ns.SpherePredictor(start="zero")
+    with pytest.raises(ns.UnknownNameError, match=r"ConvPredictor: .* got 'tanh'"):
+        ns.ConvPredictor(output="tanh")
+    with pytest.raises(ns.ShapeError, match="at least 1 hidden unit, got 0"):
+        ns.SpherePredictor(hidden=0)
+    with pytest.raises(ns.UnknownNameError, match=r"DynamicSimilarity: .* got 'diag'"):
+        ns.DynamicSimilarity("diag")
+    model = ns.attach(nn.Sequential(nn.Conv2d(3, 3, 3)), DYNAMIC)
+    with pytest.raises(ns.AttachError, match="got 0, attached already"):
+        ns.attach(model, ns.StaticSimilarity())
+    with pytest.raises(ns.MergeError, match=r"got only dynamic ones. They depend on the input"):
+        ns.merge(model)
+
+
+def test_merging_leaves_dynamic_layers_as_they_are():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
+    ns.attach(model, ns.StaticSimilarity(target_modules=["0"]))
+    ns.attach(model, ns.DynamicSimilarity(predictor=SMALL, target_modules=["1"]))
+    disturb(model)
+    model.eval()
+    input = torch.randn(1, 3, 9, 9)
+    before = model(input)
+    torch.testing.assert_close(ns.merge(model)(input), before)
+    assert type(model[0]) is nn.Conv2d
+    assert isinstance(model[1], ns.nn.DynamicConv2d)
