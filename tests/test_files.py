@@ -1,6 +1,8 @@
 """Similarity-only files: small, exact, atomic, and refused when they do not fit."""
 
 import json
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import neural_similarity as ns
+from neural_similarity import structures
 
 
 def saved(tmp_path, structure="unconstrained", **options):
@@ -114,7 +117,11 @@ def test_a_model_that_does_not_fit_is_named_layer_by_layer(tmp_path):
         r"Conv2d with weight \(8, 6, 3, 3\), groups 1 in the file",
     )
     otherwise = ns.attach(backbone(), ns.StaticSimilarity("diagonal"))
-    untouched(otherwise, path, "'features.0' has another similarity here than in the file")
+    untouched(
+        otherwise,
+        path,
+        "the structure of 'features.0' is .*diagonal.* here and .*unconstrained.* in the file",
+    )
 
 
 def test_a_model_with_more_similarities_than_the_file(tmp_path):
@@ -140,7 +147,7 @@ def test_foreign_files(tmp_path):
     save_file({"weight": torch.ones(3)}, path, metadata={"neural_similarity": "[1, 2]"})
     untouched(backbone(), path, "expected a file written by save_similarity")
     save_file({"a": torch.ones(3)}, path, metadata={"neural_similarity": '{"version": 99}'})
-    untouched(backbone(), path, "expected version 1 of the format, got 99")
+    untouched(backbone(), path, "version 99, and this library reads 1")
 
 
 def rewrite(path, change):
@@ -181,3 +188,60 @@ def test_saving_refuses_a_plain_model_and_keeps_the_old_file(tmp_path):
     assert path.read_bytes() == before
     with pytest.raises(FileNotFoundError):
         ns.save_similarity(saved(tmp_path)[0], tmp_path / "no" / "such" / "folder")
+
+
+def test_a_failing_write_keeps_the_old_file(tmp_path, monkeypatch):
+    model, path = saved(tmp_path)
+    before = path.read_bytes()
+
+    def half(tensors, file, metadata):
+        file.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("neural_similarity.convert.files.save_file", half)
+    with pytest.raises(OSError, match="No space left"):
+        ns.save_similarity(model, path)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_groups_are_part_of_the_fingerprint(tmp_path):
+    path = tmp_path / "file"
+    ns.save_similarity(ns.attach(nn.Sequential(nn.Conv2d(4, 6, 3)), ns.StaticSimilarity()), path)
+    untouched(nn.Sequential(nn.Conv2d(8, 6, 3, groups=2)), path, "groups 2 here and .* groups 1 in")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["layers"]["features.0"]["fingerprint"].pop("class"),
+        lambda m: m["layers"]["features.0"]["fingerprint"].update(weights=[1]),
+        lambda m: m["layers"]["features.0"].update(attachment=-1),
+        lambda m: m.update(layers={}),
+        lambda m: m["attachments"][0].update(scope="everything"),
+        lambda m: m["attachments"][0].update(structure={"name": "sparse", "nonsense": 1}),
+    ],
+)
+def test_descriptions_that_make_no_sense(tmp_path, change):
+    _, path = saved(tmp_path)
+    rewrite(path, lambda metadata, _: change(metadata))
+    untouched(backbone(), path, "expected a file written by save_similarity")
+
+
+def test_equal_structures_are_equal_however_they_were_named(tmp_path):
+    _, path = saved(tmp_path, structures.KernelShape("psd"))
+    same = structures.KernelShape(structures.PositiveSemidefinite())
+    assert same == structures.KernelShape("psd")
+    ns.load_similarity(ns.attach(backbone(), ns.StaticSimilarity(same)), path)
+
+
+@dataclass(frozen=True)
+class Unregistered(structures.Diagonal):
+    name: ClassVar[str] = "unregistered"
+
+
+def test_a_structure_that_files_cannot_name_is_refused(tmp_path):
+    model = ns.attach(backbone(), ns.StaticSimilarity(Unregistered()))
+    with pytest.raises(ns.UnknownNameError, match=r"save_similarity: .* got 'unregistered'"):
+        ns.save_similarity(model, tmp_path / "file")
+    assert not list(tmp_path.iterdir())

@@ -8,7 +8,6 @@ import pytest
 import torch
 from cases import disturb
 from networks import PlainCNN
-from torch import nn
 
 import neural_similarity as ns
 
@@ -83,14 +82,6 @@ def test_onnx_after_merging(tmp_path):
     for n, expected in before.items():
         (result,) = session.run(None, {"image": torch.ones(n, *SHAPE[1:]).numpy()})
         torch.testing.assert_close(torch.from_numpy(result), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_parameters_are_found_once_by_an_optimiser():
-    model = attached()
-    names = [name for name, _ in model.named_parameters()]
-    assert len(names) == len(set(names))
-    assert len(list(ns.similarity_parameters(model))) == 3
-    assert isinstance(next(ns.similarity_parameters(model)), nn.Parameter)
 
 
 def test_distributed_data_parallel(tmp_path):

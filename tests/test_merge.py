@@ -9,6 +9,7 @@ import torch
 from cases import LAYERS, SCOPES, STRUCTURES, disturb, layers, output, relative_difference
 from networks import NETWORKS, PlainCNN, train_step
 from torch import nn
+from torch.nn.utils import parametrize
 
 import neural_similarity as ns
 from neural_similarity import structures
@@ -146,13 +147,16 @@ def test_hooks_random_numbers_and_mode_are_left_alone():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_half_precision(structure, dtype):
+def test_half_precision_follows_double(structure, dtype):
     conv = nn.Conv2d(4, 6, (3, 5)).to(dtype)
     model = ns.attach(nn.Sequential(conv), ns.StaticSimilarity(STRUCTURES[structure]))
     disturb(model)
+    exact = copy.deepcopy(model).double()
     input = torch.randn(2, 4, 6, 8, dtype=dtype)
-    before = model(input)
+    truth, before = exact(input.double()), model(input)
     assert before.dtype == dtype
+    # Rounding M, the mixed kernel and the output: a few units in the last place, as M may cancel.
+    assert relative_difference(before.double(), truth) <= 8 * torch.finfo(dtype).eps
     assert relative_difference(ns.merge(model)(input), before) <= 2 * torch.finfo(dtype).eps
 
 
@@ -165,3 +169,85 @@ def test_channels_last_stays_channels_last():
     ns.merge(model)
     assert model.features[3].weight.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(model(input), before)
+
+
+def test_channels_last_in_three_dimensions():
+    conv = nn.Conv3d(2, 4, 3).to(memory_format=torch.channels_last_3d)
+    ns.merge(ns.attach(conv, ns.StaticSimilarity("unconstrained")))
+    assert conv.weight.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+def test_what_was_frozen_stays_frozen():
+    model = ns.attach(PlainCNN(), ns.StaticSimilarity())
+    ns.freeze_backbone(model)
+    ns.merge(model)
+    trained = {n for n, p in model.named_parameters() if p.requires_grad}
+    assert trained == {"classifier.weight", "classifier.bias"}
+
+
+def test_hooks_that_hold_activations_do_not_disturb():
+    class Recorder:
+        def hook(self, module, args, output):
+            self.activation = output
+
+    model, recorder = ns.attach(PlainCNN(), ns.StaticSimilarity()), Recorder()
+    model.features[0].register_forward_hook(recorder.hook)
+    model(torch.randn(2, 3, 12, 10))
+    ns.merge(model)
+    assert type(model.features[0]) is nn.Conv2d
+
+
+def test_a_stale_cached_weight_is_not_merged():
+    model, input = ns.attach(PlainCNN(), ns.StaticSimilarity()).eval(), torch.randn(2, 3, 12, 10)
+    with parametrize.cached():
+        model(input)
+        disturb(model)
+        state = ns.effective_state_dict(model)
+        with pytest.raises(ns.MergeError, match="unchanged"):
+            ns.merge(model)
+    plain = PlainCNN().eval()
+    plain.load_state_dict(state)
+    assert torch.equal(plain(input), ns.merge(model)(input))
+
+
+def test_shared_modules_and_odd_names():
+    conv = nn.Conv2d(3, 3, 3)
+    model = nn.ModuleDict({"my_parametrizations": nn.Sequential(conv, nn.ReLU(), conv)})
+    keys = set(model.state_dict())
+    ns.attach(model, ns.StaticSimilarity())
+    disturb(model)
+    state = ns.effective_state_dict(model)
+    assert set(state) == keys
+    ns.merge(model)
+    assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
+    assert ns.merge(model["my_parametrizations"]), "a part of what was merged is merged"
+
+
+def test_parametrizations_of_others_on_other_tensors_stay():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    parametrize.register_parametrization(model[0], "bias", nn.Tanh())
+    ns.attach(model, ns.StaticSimilarity())
+    disturb(model)
+    input = torch.randn(1, 3, 8, 8)
+    before = model(input)
+    assert set(ns.effective_state_dict(model)) == {"0.weight", "0.parametrizations.bias.original"}
+    torch.testing.assert_close(ns.merge(model)(input), before)
+    assert parametrize.is_parametrized(model[0], "bias")
+
+
+def test_removal_by_pytorchs_own_means():
+    conv = ns.attach(nn.Conv2d(3, 4, 3), ns.StaticSimilarity())
+    parametrize.remove_parametrizations(conv, "weight")
+    conv.load_state_dict(nn.Conv2d(3, 4, 3).state_dict())
+
+
+class Odd(nn.Conv2d):
+    def forward(self, input, more):
+        return super().forward(input + more)
+
+
+def test_a_layer_that_cannot_be_checked_is_not_merged():
+    model = ns.attach(nn.Sequential(Odd(3, 4, 3)), ns.StaticSimilarity())
+    with pytest.raises(ns.MergeError, match=r"layer '0' to run on a random input.*is unchanged"):
+        ns.merge(model)
+    assert len(list(ns.similarity_parameters(model))) == 1

@@ -105,8 +105,17 @@ def test_freeze_backbone_also_train():
     assert trained(r".*bias") == similarity | {
         "classifier.bias", "features.1.bias", "features.3.bias", "features.6.bias",
     }  # fmt: skip
-    with pytest.raises(ns.AttachError, match="got 'nothing', which ends no name"):
-        trained(["nothing"])
+    for nothing in (["nothing"], "nothing"):
+        with pytest.raises(ns.AttachError, match="got 'nothing', which means none"):
+            trained(nothing)
+
+
+def test_the_last_of_several_linear_layers_is_the_classifier():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4, 8), nn.Linear(8, 2))
+    ns.attach(model, ns.StaticSimilarity())
+    ns.freeze_backbone(model)
+    assert [p.requires_grad for p in model[2].parameters()] == [False, False]
+    assert [p.requires_grad for p in model[3].parameters()] == [True, True]
 
 
 def test_freeze_backbone_finds_timm_style_classifiers():

@@ -172,6 +172,20 @@ def test_the_update_of_the_kernel_shape_is_the_papers():
     assert structure.shape(numbers).tolist() == [0.0, 1.0, 1.0]
 
 
+def test_a_tap_exactly_at_the_threshold_is_off():
+    """The paper's I(v, α) is 1 only if v > α."""
+    structure = structures.KernelShape(threshold=0.5)
+    assert structure.shape({"shape": torch.tensor([0.5, 0.5 + 1e-6])}).tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize("block", [BLOCK, Block((5, 3), channels=2)])
+def test_the_bound_on_numbers_holds(name, block):
+    structure = STRUCTURES[name]
+    count = sum(start.numel() for start in structure.initial(block).values())
+    assert count <= structure.most_numbers(block)
+
+
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_configuration_round_trip(name):
     structure = STRUCTURES[name]
@@ -188,6 +202,11 @@ def test_configuration_round_trip(name):
         (structures.Dilated(0), Block((5, 5)), "multiple of dilation 0"),
         (structures.Sparse(0.0), BLOCK, "expected keep above 0 and up to 1, got 0.0"),
         (structures.KernelShape(threshold=1.0), BLOCK, "expected threshold below 1, got 1.0"),
+        (
+            structures.KernelShape(threshold=float("nan")),
+            BLOCK,
+            "expected threshold below 1, got nan",
+        ),
         (structures.KernelShape(structures.KernelShape()), BLOCK, "inside a kernel shape"),
         (structures.KernelShape(structures.Dilated(3)), BLOCK, "multiple of dilation 3"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from math import prod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -42,27 +42,35 @@ def attach(model: _Model, config: StaticSimilarity | DynamicSimilarity) -> _Mode
         >>> torch.equal(attach(model, StaticSimilarity("diagonal"))(image), before)
         True
     """
+    _check_arguments(model, config)
     chosen = select(model, config.target_modules, config.exclude_modules)
     if config.target_modules == ALL_CONV and config.skips_single_taps:
         chosen = _without_single_taps(chosen)
     _refuse_second_similarity(chosen)
     _refuse_shared_weights(model, chosen)
-    if isinstance(config, StaticSimilarity):
-        for name, parametrizations in config.prepare(chosen).items():
-            config.apply(chosen[name], parametrizations)
-    else:
-        for name, predictions in config.prepare(chosen).items():
-            config.apply(chosen[name], predictions)
+    prepared: dict[str, Any] = dict(config.prepare(chosen))
+    for name, made in prepared.items():
+        config.apply(chosen[name], made)
     return model
+
+
+def _check_arguments(model: object, config: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise AttachError(f"attach: expected model to be an nn.Module, got {type(model).__name__}.")
+    if not isinstance(config, StaticSimilarity | DynamicSimilarity):
+        raise AttachError(
+            f"attach: expected a StaticSimilarity or DynamicSimilarity, got {config!r}. For "
+            f'example: attach(model, StaticSimilarity("diagonal")).'
+        )
 
 
 def _without_single_taps(chosen: dict[str, nn.Module]) -> dict[str, nn.Module]:
     single = [
-        name
+        name or "model"
         for name, module in chosen.items()
         if isinstance(module, CONVOLUTIONS) and prod(module.kernel_size) == 1
     ]
-    kept = {name: module for name, module in chosen.items() if name not in single}
+    kept = {name: module for name, module in chosen.items() if (name or "model") not in single}
     if not kept:
         raise AttachError(
             f"attach: expected a convolution with more than one tap, got only 1×1 kernels "
@@ -96,8 +104,8 @@ def _refuse_shared_weights(model: nn.Module, chosen: dict[str, nn.Module]) -> No
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             owners.setdefault(id(parameter), []).append(f"{path}.{name}" if path else name)
     for module in chosen.values():
-        for parameter in module.parameters(recurse=False):
-            names = owners[id(parameter)]
+        for name, parameter in module.named_parameters(recurse=False):
+            names = owners[id(parameter)] if name.startswith("weight") else []
             if len(names) > 1:
                 raise AttachError(
                     f"attach: expected weights of one layer each, got {' and '.join(names)}, which "

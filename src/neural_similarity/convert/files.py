@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from .. import structures
 from ..errors import AttachError, FileFormatError, NeuralSimilarityError
 from ..nn.dynamic import DynamicLayer
 from ..nn.dynamic_similarity import DynamicSimilarity
@@ -126,7 +127,9 @@ def _prepare_missing(
 def _config_of(name: str, module: nn.Module) -> Config:
     """The configuration a layer's similarity was made by."""
     if not isinstance(module, DynamicLayer):
-        return next(iter(static_similarities(module).values())).config
+        config = next(iter(static_similarities(module).values())).config
+        structures.resolve(structures.resolve(config.structure).name, "save_similarity")
+        return config
     if isinstance(module.config, DynamicSimilarity):
         return module.config
     network = next(iter(module.predictions().values())).network
@@ -166,8 +169,12 @@ def _misfit(
     here = _fingerprint(module)
     if here != saved["fingerprint"]:
         yield f"{name!r} is {_text(here)} here and {_text(saved['fingerprint'])} in the file"
-    elif layer_similarities(module) and _config_of(name, module).to_config() != config:
-        yield f"{name!r} has another similarity here than in the file"
+    elif layer_similarities(module):
+        attached = json.loads(json.dumps(_config_of(name, module).to_config()))
+        differing = [key for key in config if attached.get(key) != config[key]]
+        for key in differing:
+            here_and_there = f"{attached.get(key)} here and {config[key]} in the file"
+            yield f"the {key} of {name!r} is {here_and_there}"
 
 
 def _text(fingerprint: dict[str, Any]) -> str:
@@ -196,23 +203,27 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tenso
             f"read ({error}). It is damaged or of another kind. Save it again."
         ) from error
     try:
-        description = json.loads(metadata[_KEY])
-        if description["version"] != _VERSION:
-            raise FileFormatError(
-                f"load_similarity: expected version {_VERSION} of the format, got "
-                f"{description['version']} in {str(path)!r}. Update neural-similarity."
-            )
-        configs = [_config(saved) for saved in description["attachments"]]
-        for saved in description["layers"].values():
-            _ = configs[saved["attachment"]], saved["fingerprint"]["weights"]
-    except FileFormatError:
-        raise
+        description = _validated(json.loads(metadata[_KEY]))
     except (LookupError, TypeError, AttributeError, ValueError, NeuralSimilarityError) as error:
         raise FileFormatError(
             f"load_similarity: expected a file written by save_similarity, got {str(path)!r}, "
             f"whose description is missing or unknown ({type(error).__name__}: {error})."
         ) from error
     return description, tensors
+
+
+def _validated(description: dict[str, Any]) -> dict[str, Any]:
+    """The description, if it is whole and this version can read it."""
+    if description["version"] != _VERSION:
+        raise ValueError(f"version {description['version']}, and this library reads {_VERSION}")
+    configs = [_config(saved) for saved in description["attachments"]]
+    if not description["layers"]:
+        raise ValueError("no layers")
+    for layer in description["layers"].values():
+        if not 0 <= layer["attachment"] < len(configs):
+            raise ValueError(f"attachment {layer['attachment']}")
+        _text(layer["fingerprint"])
+    return description
 
 
 def _tensor(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..errors import AttachError
+from ..nn._targets import check_pattern
 from ..nn.inventory import named_similarities
 from .select import matches
 
@@ -105,12 +106,14 @@ def _classifier(model: nn.Module) -> nn.Module:
 
 
 def _named_parameters(model: nn.Module, pattern: str | Sequence[str]) -> set[int]:
+    check_pattern("freeze_backbone", "also_train", pattern)
     modules, parameters = dict(model.named_modules()), dict(model.named_parameters())
-    for suffix in () if isinstance(pattern, str) else pattern:
-        if not any(matches(name, [suffix]) for name in (*modules, *parameters)):
+    for part in (pattern,) if isinstance(pattern, str) else pattern:
+        one = part if isinstance(pattern, str) else [part]
+        if not any(matches(name, one) for name in (*modules, *parameters)):
             raise AttachError(
                 f"freeze_backbone: expected also_train to name modules or parameters, got "
-                f"{suffix!r}, which ends no name in this model."
+                f"{part!r}, which means none in this model."
             )
     inside = (p for name, m in modules.items() if matches(name, pattern) for p in m.parameters())
     named = (p for name, p in parameters.items() if matches(name, pattern))

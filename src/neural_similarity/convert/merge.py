@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import weakref
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ from ..errors import MergeError
 from ..nn._hooks import own_class
 from ..nn.dynamic import DynamicLayer
 from ..nn.inventory import static_similarities
+from ..nn.layouts import stock_type
 from .probe import probe_output
 
 __all__ = ["effective_state_dict", "merge"]
@@ -38,8 +38,9 @@ def merge(model: _Model) -> _Model:
     r"""Replace every attached weight by :math:`M^\top W`, in place, and return the model.
 
     Afterwards the layers have their stock classes and keys, nothing of this library is left, and
-    the weights are the same ``Parameter`` objects as before. Each layer's output on random
-    input is computed before and after; if any differs beyond rounding, nothing is changed.
+    the weights are the same ``Parameter`` objects as before (parametrizations of others on other
+    tensors stay). Each layer's output on random input is computed as it is and as it will be; if
+    any differs beyond rounding, nothing is changed.
     A second merge does nothing. Dynamic similarities stay as they are.
 
     Raises:
@@ -65,10 +66,10 @@ def merge(model: _Model) -> _Model:
             "neural_similarity.attach(model, config) first."
         )
     for name, module in attached.items():
-        _check_merged_copy(name or "model", module)
+        _check_merged(name or "model", module)
     for module in attached.values():
         _merge_layer(module)
-    _merged.add(model)
+    _merged.update(model.modules())
     return model
 
 
@@ -77,26 +78,38 @@ def effective_state_dict(model: nn.Module) -> dict[str, Tensor]:
 
     It loads into the stock network: ``plain.load_state_dict(effective_state_dict(model))``.
     """
-    state: dict[str, Tensor] = {}
-    attached = {name: m for name, m in model.named_modules() if static_similarities(m)}
-    for key, value in model.state_dict().items():
-        layer, _, rest = key.partition("parametrizations.")
-        if layer.removesuffix(".") not in attached or not rest:
-            state[key] = value
-            continue
-        weight = rest.partition(".")[0]
-        with torch.no_grad():
-            state[layer + weight] = getattr(attached[layer.removesuffix(".")], weight).detach()
+    state = model.state_dict()
+    for path, module in model.named_modules(remove_duplicate=False):
+        prefix = f"{path}." if path else ""
+        for weight in static_similarities(module):
+            inside = f"{prefix}parametrizations.{weight}."
+            for key in [key for key in state if key.startswith(inside)]:
+                del state[key]
+            state[prefix + weight] = _effective(module, weight)
     return state
 
 
-def _check_merged_copy(name: str, module: nn.Module) -> None:
-    """Raise unless a merged copy of the layer gives the layer's output."""
-    before = probe_output(module)
-    after = probe_output(_merge_layer(copy.deepcopy(module)))
+def _effective(module: nn.Module, weight: str) -> Tensor:
+    """The weight as the layer uses it, computed now: ``parametrize.cached`` may hold an old one."""
+    parametrization = module.get_submodule(f"parametrizations.{weight}")
+    with torch.no_grad():
+        value: Tensor = parametrization()
+    return value.detach()
+
+
+def _check_merged(name: str, module: nn.Module) -> None:
+    """Raise unless a plain layer with the merged weights gives the layer's output."""
+    try:
+        before, after = probe_output(module), probe_output(_plain_twin(module))
+    except Exception as error:
+        raise MergeError(
+            f"merge: expected layer {name!r} to run on a random input of its size, got "
+            f"{type(error).__name__}: {error}. It cannot be checked, so it is not merged. The "
+            f"model is unchanged."
+        ) from error
     scale = before.abs().max().clamp(min=torch.finfo(before.dtype).tiny)
     difference = ((after - before).abs().max() / scale).item()
-    tolerance = _TOLERANCE[before.dtype]
+    tolerance = _TOLERANCE.get(before.dtype, 1e-5)
     if not difference <= tolerance:  # also catches NaN
         raise MergeError(
             f"merge: expected layer {name!r} to give the same output after merging, got a "
@@ -106,15 +119,32 @@ def _check_merged_copy(name: str, module: nn.Module) -> None:
         )
 
 
-def _merge_layer(module: nn.Module) -> nn.Module:
+def _plain_twin(module: nn.Module) -> nn.Module:
+    """The layer as merging will leave it, beside the layer; nothing is copied but weights."""
+    cls = stock_type(module)
+    twin = cls.__new__(cls)
+    twin.__dict__.update(nn.Module().__dict__)
+    twin.__dict__.update({k: v for k, v in module.__dict__.items() if not k.endswith("hooks")})
+    twin._modules = {k: v for k, v in module._modules.items() if k != "parametrizations"}
+    twin._parameters = dict(module._parameters)
+    for name, _ in module.get_submodule("parametrizations").named_children():
+        twin._parameters[name] = nn.Parameter(_effective(module, name), requires_grad=False)
+    if isinstance(twin, nn.RNNBase):
+        twin._init_flat_weights()
+    return twin
+
+
+def _merge_layer(module: nn.Module) -> None:
     own_class(module)
-    for weight, parametrization in static_similarities(module).items():
-        if parametrization.handle is not None:
-            parametrization.handle.remove()
-        parametrize.remove_parametrizations(module, weight, leave_parametrized=True)
-    stock = getattr(type(module), "stock_class", None)
+    for weight, similarity in static_similarities(module).items():
+        value = _effective(module, weight)
+        if similarity.handle is not None:
+            similarity.handle.remove()
+        parametrize.remove_parametrizations(module, weight, leave_parametrized=False)
+        with torch.no_grad():
+            module.get_parameter(weight).set_(value)  # type: ignore[call-overload]
+    stock = vars(type(module)).get("stock_class")  # a subclass of ours stays what it is
     if stock is not None:
         module.__class__ = stock
     if isinstance(module, nn.RNNBase):
         module._init_flat_weights()
-    return module

@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import AttachError
+from ..nn._autocast import without_autocast
 from ..nn.inventory import static_similarities
+from ..nn.static import SimilarityParametrization
 
 __all__ = ["similarity_penalty"]
 
@@ -32,19 +34,26 @@ def similarity_penalty(
     terms = []
     static = [s for module in model.modules() for s in static_similarities(module).values()]
     for parametrization in static:
-        M = parametrization.similarity()
-        if M.dim() == len(parametrization.leading) + 1:
-            identity, product = torch.ones_like(M), M * M
-        else:
-            identity, product = torch.eye(M.shape[-1]).to(M).expand_as(M), M.mT @ M
-        terms.append(
-            l1 * M.abs().sum()
-            + l2 * (M - identity).square().sum()
-            + orthogonality * (product - identity).square().sum()
-        )
+        with without_autocast(next(parametrization.parameters()).device):
+            terms.append(_penalty(parametrization, l1, l2, orthogonality))
     if not terms:
         raise AttachError(
             "similarity_penalty: expected a model with a static similarity attached, got one "
             "without. Call attach first."
         )
     return torch.stack(terms).sum()
+
+
+def _penalty(
+    parametrization: SimilarityParametrization, l1: float, l2: float, orthogonality: float
+) -> Tensor:
+    M = parametrization.similarity()
+    if M.dim() == len(parametrization.leading) + 1:
+        identity, product = torch.ones_like(M), M * M
+    else:
+        identity, product = torch.eye(M.shape[-1]).to(M).expand_as(M), M.mT @ M
+    return (
+        l1 * M.abs().sum()
+        + l2 * (M - identity).square().sum()
+        + orthogonality * (product - identity).square().sum()
+    )

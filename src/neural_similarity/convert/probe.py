@@ -14,8 +14,10 @@ def probe_output(module: nn.Module) -> Tensor:
     """The layer's output on fixed random numbers, hooks and dropout left out."""
     weight_name, _ = next(iter(kernel_layouts(module, None, "probe")))
     weight = getattr(module, weight_name)
-    generator = torch.Generator().manual_seed(0)
-    input = torch.randn(_input_shape(module), generator=generator, dtype=torch.float64)
+    generator = torch.Generator("cpu").manual_seed(0)
+    input = torch.randn(
+        _input_shape(module), generator=generator, dtype=torch.float64, device="cpu"
+    )
     training = module.training
     module.training = False
     try:

@@ -22,10 +22,15 @@ def select(
     """The layers meant, by name, in the model's order; raises when there is none."""
     if not isinstance(target, str):
         _every_suffix_means_something(model, target)
+    names: dict[nn.Module, list[str]] = {}  # one module may have several names
+    for name, module in model.named_modules(remove_duplicate=False):
+        names.setdefault(module, []).append(name)
+    _every_exclusion_means_something(names, exclude)
     chosen = {
-        name: module
-        for name, module in model.named_modules()
-        if _is_target(name, module, target) and not matches(name, exclude)
+        known[0]: module
+        for module, known in names.items()
+        if any(_is_target(name, module, target) for name in known)
+        and not any(matches(name, exclude) for name in known)
     }
     if not chosen:
         kinds = sorted({type(m).__name__ for _, m in model.named_modules() if can_attach(m)})
@@ -52,7 +57,7 @@ def _is_target(name: str, module: nn.Module, target: str | Sequence[str]) -> boo
 
 
 def _every_suffix_means_something(model: nn.Module, target: Sequence[str]) -> None:
-    modules = dict(model.named_modules())
+    modules = dict(model.named_modules(remove_duplicate=False))
     for suffix in target:
         found = [name for name in modules if matches(name, [suffix])]
         if any(can_attach(modules[name]) for name in found):
@@ -69,3 +74,15 @@ def _every_suffix_means_something(model: nn.Module, target: Sequence[str]) -> No
             f"attach: expected target_modules to name layers of the model, got {suffix!r}, which "
             f"ends no layer's name.{hint}"
         )
+
+
+def _every_exclusion_means_something(
+    names: dict[nn.Module, list[str]], exclude: str | Sequence[str]
+) -> None:
+    known = [name for several in names.values() for name in several]
+    for suffix in () if isinstance(exclude, str) else exclude:
+        if not any(matches(name, [suffix]) for name in known):
+            raise AttachError(
+                f"attach: expected exclude_modules to name modules of the model, got {suffix!r}, "
+                f"which ends no name."
+            )

@@ -23,6 +23,8 @@ def accept_stock_keys(module: nn.Module) -> RemovableHandle:
 def _rename_stock_keys(
     module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *_: Any
 ) -> None:
+    if not hasattr(module, "parametrizations"):  # removed by PyTorch's own means
+        return
     parametrizations = module.get_submodule("parametrizations")
     present = parametrizations.state_dict(prefix=f"{prefix}parametrizations.")
     for name, _child in parametrizations.named_children():

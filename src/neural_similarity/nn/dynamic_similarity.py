@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from .. import structures
 from ..errors import AttachError
 from ..structures import Structure
+from ._targets import check_targets
 from .dynamic import (
     DynamicConv1d,
     DynamicConv2d,
@@ -67,6 +68,9 @@ class DynamicSimilarity:
 
     def __post_init__(self) -> None:
         structures.resolve(self.structure, "DynamicSimilarity")
+        check_targets(
+            "DynamicSimilarity", self.target_modules, self.exclude_modules, self.block_size
+        )
         if not isinstance(self.predictor, PredictorConfig):
             raise AttachError(
                 f"DynamicSimilarity: expected predictor to be a SpherePredictor or ConvPredictor, "

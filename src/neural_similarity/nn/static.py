@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from .. import _check, structures
+from .._shapes import pair
 from ..errors import AttachError
 from ..ops.effective_weight import SCOPES, Scope, effective_weight, similarity_blocks
 from ..structures import Structure
+from ._autocast import without_autocast
 from ._hooks import accept_stock_keys, make_copyable
+from ._targets import check_targets
 from .layouts import KernelLayout, kernel_layouts
 
 __all__ = [
@@ -22,7 +27,7 @@ __all__ = [
     "StaticSimilarity",
 ]
 
-_LARGEST_FULL_SIDE = 4096
+_MOST_NUMBERS = 2**24  # 64 MB in float32: more in one layer is a mistake, not a similarity
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,10 @@ class StaticSimilarity:
     exclude_modules: str | tuple[str, ...] | list[str] = ()
 
     def __post_init__(self) -> None:
-        structures.resolve(self.structure, "StaticSimilarity")
-        _check.known_name("StaticSimilarity", "scope", self.scope, SCOPES)
+        where = "StaticSimilarity"
+        structures.resolve(self.structure, where)
+        _check.known_name(where, "scope", self.scope, SCOPES)
+        check_targets(where, self.target_modules, self.exclude_modules, self.block_size)
 
     @property
     def skips_single_taps(self) -> bool:
@@ -70,21 +77,19 @@ class StaticSimilarity:
         structure = structures.resolve(self.structure, where)
         made = {}
         for name, layout in kernel_layouts(module, self.block_size, where):
-            if parametrize.is_parametrized(module, name):
-                raise AttachError(
-                    f"{where}: expected a plain {name}, got one that is parametrized already. "
-                    f"Merge or remove what is there first, or name the layer in exclude_modules."
-                )
+            weight = _plain_weight(module, name, layout, where)
             block = layout.block(self.scope == "full")
-            if self.scope == "full" and block.size > _LARGEST_FULL_SIDE:
+            leading, _ = similarity_blocks(layout.to_kernels(weight), self.scope, layout.groups)
+            numbers = prod(leading) * structure.most_numbers(block)
+            if numbers > _MOST_NUMBERS:
                 raise AttachError(
-                    f"{where}: expected at most {_LARGEST_FULL_SIDE} taps over all channels for "
-                    f"scope 'full', got {block.size}. The matrix would hold {block.size**2:,} "
-                    f"numbers. Use scope 'layer', 'channel' or 'kernel', or exclude this layer."
+                    f"{where}: expected a similarity of at most {_MOST_NUMBERS:,} numbers, got up "
+                    f"to {numbers:,} for structure {structure.name!r} and scope {self.scope!r}. "
+                    f"Use a smaller block_size or scope, or 'diagonal', or exclude this layer."
                 )
             structure.check(block, where)
-            weight = getattr(module, name)
             made[name] = SimilarityParametrization(self, layout, weight)
+            _try_once(made[name], weight, where)
         return made
 
     def apply(self, module: nn.Module, made: dict[str, SimilarityParametrization]) -> None:
@@ -108,6 +113,37 @@ class StaticSimilarity:
         """The inverse of :meth:`to_config`."""
         structure = structures.from_config(config["structure"])
         return cls(structure, config["scope"], config["block_size"])
+
+
+def _plain_weight(module: nn.Module, name: str, layout: KernelLayout, where: str) -> Tensor:
+    """The parameter to attach to, if that is what it is."""
+    if parametrize.is_parametrized(module, name):
+        raise AttachError(
+            f"{where}: expected a plain {name}, got one that is parametrized already. Merge or "
+            f"remove what is there first, or name the layer in exclude_modules."
+        )
+    weight = module._parameters.get(name)
+    if weight is None or is_lazy(weight) or tuple(weight.shape) != layout.stored:
+        got = "none" if weight is None else "one whose shape is not known yet"
+        got = got if weight is None or is_lazy(weight) else f"shape {tuple(weight.shape)}"
+        raise AttachError(
+            f"{where}: expected {name} to be a parameter of shape {layout.stored}, got {got}. "
+            f"Pruning and old-style weight norm replace it: make them permanent first. A lazy "
+            f"layer needs a first input."
+        )
+    return weight
+
+
+def _try_once(parametrization: SimilarityParametrization, weight: Tensor, where: str) -> None:
+    """A structure that cannot work must say so before the model is changed."""
+    with torch.no_grad():
+        result = parametrization(weight)
+    if result.shape != weight.shape or result.dtype != weight.dtype:
+        raise AttachError(
+            f"{where}: expected structure {parametrization.structure.name!r} to keep a weight of "
+            f"shape {tuple(weight.shape)} and {weight.dtype}, got {tuple(result.shape)} and "
+            f"{result.dtype}."
+        )
 
 
 class SimilarityParametrization(nn.Module):
@@ -140,7 +176,7 @@ class SimilarityParametrization(nn.Module):
 
     def forward(self, weight: Tensor) -> Tensor:
         # Autocast would round the kernel before it is used; mixing taps is cheap, so it is exact.
-        with torch.autocast(weight.device.type, enabled=False):
+        with without_autocast(weight.device):
             kernels = self.layout.to_kernels(weight)
             effective = effective_weight(
                 kernels, self.similarity(), scope=self.scope, groups=self.layout.groups
@@ -152,10 +188,12 @@ class SimilarityParametrization(nn.Module):
 
 
 class StaticConv2d(nn.Conv2d):
-    """``nn.Conv2d`` with a static similarity, for building new networks.
+    r"""``nn.Conv2d`` with a static similarity, for building new networks.
 
     The constructor is :class:`torch.nn.Conv2d`'s, and ``structure`` and ``scope`` by name as in
     :class:`StaticSimilarity`. :func:`neural_similarity.merge` turns it into ``nn.Conv2d``.
+    ``weight`` is the computed :math:`M^\top W`: to initialise the numbers behind it, write into
+    ``conv.parametrizations.weight.original``, or call ``reset_parameters``.
 
     Example:
         >>> conv = StaticConv2d(3, 8, 3, padding=1, structure="unconstrained")
@@ -175,3 +213,18 @@ class StaticConv2d(nn.Conv2d):
         super().__init__(*args, **kwargs)
         config = StaticSimilarity(structure, scope)
         config.apply(self, config.prepare({"StaticConv2d": self})["StaticConv2d"])
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew, as ``nn.Conv2d`` does; the similarity stays."""
+        if not parametrize.is_parametrized(self, "weight"):
+            return super().reset_parameters()  # nn.Conv2d's constructor calls it
+        weight = self.get_parameter("parametrizations.weight.original")
+        fresh = nn.Conv2d(
+            self.in_channels, self.out_channels, pair(self.kernel_size), groups=self.groups,
+            bias=self.bias is not None, device=weight.device, dtype=weight.dtype,
+        )  # fmt: skip
+        with torch.no_grad():
+            weight.copy_(fresh.weight)
+            if self.bias is not None and fresh.bias is not None:
+                self.bias.copy_(fresh.bias)
+        return None

@@ -37,8 +37,9 @@ class Structure(ABC):
     A structure is a frozen dataclass whose fields are its options. It holds no tensors: one
     structure serves many layers, and layers own the numbers that :meth:`initial` asks for.
 
-    To add one, write the two methods, decorate the class with :func:`register`, and add it to
-    the list in ``tests/cases.py``; every property test then runs over it.
+    To add one, write the two methods and decorate the class with :func:`register`, which lets
+    files name it. A structure of this library is then in ``tests/cases.py`` and runs through
+    every property test.
     """
 
     name: ClassVar[str]
@@ -56,6 +57,10 @@ class Structure(ABC):
 
     def check(self, block: Block, where: str) -> None:  # noqa: B027 (most have nothing to check)
         """Raise if M cannot have this structure on ``block``."""
+
+    def most_numbers(self, block: Block) -> int:
+        """An upper bound of how many numbers :meth:`initial` asks for, without making them."""
+        return block.size**2
 
     def to_config(self) -> dict[str, Any]:
         """Name and options as plain values, for a file; :func:`from_config` reads it back."""

@@ -24,5 +24,8 @@ class Diagonal(Structure):
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"diagonal": torch.ones(block.size)}
 
+    def most_numbers(self, block: Block) -> int:
+        return block.size
+
     def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
         return numbers["diagonal"]

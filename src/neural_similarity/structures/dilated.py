@@ -38,6 +38,9 @@ class Dilated(Structure):
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"gain": torch.ones(len(self._kept_taps(block)))}
 
+    def most_numbers(self, block: Block) -> int:
+        return block.size
+
     def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
         gain = numbers["gain"]
         empty = gain.new_zeros(*gain.shape[:-1], block.size)

@@ -38,10 +38,14 @@ class KernelShape(Structure):
     threshold: float = 0.5
     boolean: bool = True
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "of", resolve(self.of, "KernelShape"))
+
     @property
     def inner(self) -> Structure:
         """The structure of R."""
-        return resolve(self.of, "KernelShape")
+        assert isinstance(self.of, Structure)
+        return self.of
 
     def check(self, block: Block, where: str) -> None:
         if isinstance(self.inner, KernelShape):
@@ -49,7 +53,12 @@ class KernelShape(Structure):
                 f"{where}: expected a structure other than 'kernel_shape' inside a kernel shape, "
                 f"got {self.inner.name!r}. One mask is enough."
             )
-        if self.boolean and self.threshold >= 1:
+        if "shape" in self.inner.initial(Block((1,))):
+            raise ShapeError(
+                f"{where}: expected a structure whose numbers are not called 'shape' inside a "
+                f"kernel shape, got {self.inner.name!r}. The mask has that name."
+            )
+        if self.boolean and not self.threshold < 1:
             raise ShapeError(
                 f"{where}: expected threshold below 1, got {self.threshold}. Every tap would "
                 f"start switched off."
@@ -58,6 +67,9 @@ class KernelShape(Structure):
 
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"shape": torch.ones(block.size), **self.inner.initial(block)}
+
+    def most_numbers(self, block: Block) -> int:
+        return block.size + self.inner.most_numbers(block)
 
     def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
         shape = self.shape(numbers)

@@ -20,9 +20,9 @@ __all__ = ["Shift"]
 class Shift(Structure):
     """Row i of M is one-hot at the largest of its n scores, so M moves taps and does nothing else.
 
-    Trained straight through: the gradient of M goes to the scores unchanged. A row whose taps
-    all choose the same place is the shift operation, and merging leaves a kernel with weight at
-    the chosen taps only.
+    Trained straight through: the gradient of M goes to the scores unchanged. When all rows choose
+    the same tap, the layer is a 1×1 convolution of a shifted image; merging leaves a kernel with
+    weight at the chosen taps only.
     """
 
     name: ClassVar[str] = "shift"

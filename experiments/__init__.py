@@ -1,0 +1,1 @@
+"""Experiments: what the library's claims rest on. They use public names only."""

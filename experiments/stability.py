@@ -1,0 +1,167 @@
+"""Does a dynamic network train stably? Nine layers, SGD at learning rate 0.1, many seeds.
+
+The paper (Section 3.3, Table 1) says that a plain CNN as predictor does not converge unless its
+output is normalised or squashed, and that a SphereNet predictor does. Here each predictor trains
+the paper's CNN-9 on scikit-learn's digits, at the paper's learning rate, from several seeds, and
+each run is written down as it ends: diverged (a loss that is not finite), or its test accuracy.
+
+Run: ``python -m experiments.stability`` (prints a table; ``--out`` keeps one JSON file a run, and
+runs whose file exists are not repeated).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import Tensor, nn
+
+import neural_similarity as ns
+
+# The authors' start, where predictions differ from the identity at once; and no BatchNorm in the
+# CNN predictors, which would be a normalisation of another kind.
+PREDICTORS: dict[str, ns.SpherePredictor | ns.ConvPredictor | None] = {
+    "no similarity": None,
+    "SphereNet": ns.SpherePredictor(),
+    "SphereNet, authors' start": ns.SpherePredictor(start="authors"),
+    "full SphereNet": ns.SpherePredictor(normalize="both"),
+    "CNN": ns.ConvPredictor(output="none", start="authors"),
+    "CNN, normalized output": ns.ConvPredictor(output="normalized", start="authors"),
+    "CNN, sigmoid output": ns.ConvPredictor(output="sigmoid", start="authors"),
+}
+BATCH, LEARNING_RATE = 128, 0.1
+
+
+def main() -> None:
+    arguments = parse()
+    rows = {name: [] for name in PREDICTORS}
+    for seed in range(arguments.seeds):
+        for name in PREDICTORS:
+            result = run_or_read(name, seed, arguments.steps, arguments.out)
+            rows[name].append(result)
+            print(f"seed {seed}, {name}: {describe(result)}", flush=True)
+    print("\n" + table(rows))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.stability", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--seeds", type=int, default=10, help="how many seeds (default 10)")
+    parser.add_argument("--steps", type=int, default=100, help="training steps (default 100)")
+    parser.add_argument("--out", type=Path, help="folder for one JSON file a run")
+    return parser.parse_args()
+
+
+def run_or_read(name: str, seed: int, steps: int, folder: Path | None) -> dict:
+    slug = "".join(c if c.isalnum() else "-" for c in name.lower())
+    path = None if folder is None else folder / f"stability-{slug}-{steps}-{seed}.json"
+    if path is not None and path.exists():
+        return json.loads(path.read_text())
+    result = {
+        "experiment": "stability",
+        "predictor": name,
+        "seed": seed,
+        "steps": steps,
+        "learning_rate": LEARNING_RATE,
+        "batch": BATCH,
+        "data": "scikit-learn digits",
+        "commit": commit(),
+        "torch": torch.__version__,
+        **train(name, seed, steps),
+    }
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(result) + "\n")
+        part.replace(path)
+    return result
+
+
+def train(name: str, seed: int, steps: int) -> dict:
+    """Loss over time, whether it diverged, and the accuracy at the end."""
+    (train_x, train_y), (test_x, test_y) = digits()
+    torch.manual_seed(seed)
+    model = cnn9()
+    predictor = PREDICTORS[name]
+    if predictor is not None:
+        ns.attach(model, ns.DynamicSimilarity("diagonal", predictor))
+    optimiser = torch.optim.SGD(
+        model.parameters(), lr=LEARNING_RATE, momentum=0.9, weight_decay=5e-4
+    )
+    losses = []
+    for _ in range(steps):
+        batch = torch.randint(len(train_x), (BATCH,))
+        loss = F.cross_entropy(model(train_x[batch]), train_y[batch])
+        losses.append(loss.item())
+        if not math.isfinite(losses[-1]):
+            return {"diverged_at": len(losses), "losses": losses[:-1], "accuracy": None}
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    with torch.no_grad():
+        correct = (model.eval()(test_x).argmax(1) == test_y).float().mean().item()
+    return {"diverged_at": None, "losses": losses, "accuracy": correct}
+
+
+def cnn9() -> nn.Sequential:
+    """The paper's CNN-9 for 8×8 images of one channel."""
+    layers: list[nn.Module] = []
+    channels = 1
+    for width in (32, 64, 128):
+        for _ in range(3):
+            layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False)]
+            layers += [nn.BatchNorm2d(width), nn.ReLU()]
+            channels = width
+        layers += [nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    data = load_digits()
+    images = torch.from_numpy(data.images).float()[:, None] / 16
+    labels = torch.from_numpy(data.target)
+    train_x, test_x, train_y, test_y = train_test_split(
+        images, labels, test_size=0.3, random_state=0, stratify=labels
+    )
+    return (train_x, train_y), (test_x, test_y)
+
+
+def describe(result: dict) -> str:
+    if result["diverged_at"] is not None:
+        return f"diverged at step {result['diverged_at']}"
+    return f"{result['accuracy']:.1%}, last loss {result['losses'][-1]:.3f}"
+
+
+def table(rows: dict[str, list[dict]]) -> str:
+    """A Markdown table of the runs."""
+    lines = [
+        "| predictor | runs | diverged | below 50 % | accuracy: mean | worst | best |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, results in rows.items():
+        scores = [r["accuracy"] for r in results if r["accuracy"] is not None]
+        low = sum(score < 0.5 for score in scores)
+        ends = (sum(scores) / len(scores), min(scores), max(scores)) if scores else ()
+        shown = " | ".join(f"{x:.1%}" for x in ends) if ends else "– | – | –"
+        lines.append(
+            f"| {name} | {len(results)} | {len(results) - len(scores)} | {low} | {shown} |"
+        )
+    return "\n".join(lines)
+
+
+def commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""Checks of the settings that say where a similarity goes."""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import AttachError
+
+__all__ = ["check_pattern", "check_targets"]
+
+
+def check_targets(where: str, target: object, exclude: object, block_size: object) -> None:
+    """Raise unless the settings are of the kinds that are documented."""
+    check_pattern(where, "target_modules", target)
+    check_pattern(where, "exclude_modules", exclude)
+    whole = isinstance(block_size, int) and not isinstance(block_size, bool)
+    if block_size is not None and not whole:
+        raise AttachError(
+            f"{where}: expected block_size to be a whole number or None, got {block_size!r}."
+        )
+
+
+def check_pattern(where: str, what: str, pattern: object) -> None:
+    """Raise unless ``pattern`` is a regular expression or a list of names."""
+    if isinstance(pattern, str):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise AttachError(
+                f"{where}: expected {what} to be a regular expression over whole names, got "
+                f"{pattern!r} ({error}). For names that end alike, give a list: [{pattern!r}]."
+            ) from error
+    elif not isinstance(pattern, (list, tuple)) or not all(isinstance(p, str) for p in pattern):
+        raise AttachError(
+            f"{where}: expected {what} to be a regular expression or a list of names, got "
+            f"{pattern!r}."
+        )
