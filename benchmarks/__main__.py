@@ -10,13 +10,14 @@ import subprocess
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
+from math import isnan
 from pathlib import Path
 
 import torch
 
 from .timing import Timing
 
-NAMES = ("static_step",)
+NAMES = ("static_step", "dynamic_op")
 
 
 def main() -> None:
@@ -62,8 +63,11 @@ def show(title: str, timings: list[Timing]) -> None:
     print(f"\n  {title}")
     print(f"  {'':<28}{'ms':>9}{'ratio':>8}  quartiles")
     for t in timings:
+        if isnan(t.milliseconds):
+            print(f"  {t.name:<28}{'':>9}{t.ratio:>8.2f}")
+            continue
         quartiles = f"{t.ratio_low:.2f} - {t.ratio_high:.2f}"
-        print(f"  {t.name:<28}{t.milliseconds:>9.2f}{t.ratio:>8.2f}  {quartiles}")
+        print(f"  {t.name:<28}{t.milliseconds:>9.2f}{t.ratio:>8.2f}  {quartiles}", flush=True)
 
 
 def write(folder: Path, name: str, rounds: int, tables: dict[str, list[Timing]]) -> None:

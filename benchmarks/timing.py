@@ -20,6 +20,16 @@ class Timing:
     ratio_low: float
     ratio_high: float
 
+    def over(self, work: float) -> Timing:
+        """The same for ``work`` times as much to do as the first had."""
+        ratios = (self.ratio / work, self.ratio_low / work, self.ratio_high / work)
+        return Timing(self.name, self.milliseconds, *ratios)
+
+    @classmethod
+    def of_ratio(cls, name: str, ratio: float) -> Timing:
+        """A ratio made of other ratios."""
+        return cls(name, float("nan"), ratio, float("nan"), float("nan"))
+
 
 def race(contestants: dict[str, Callable[[], object]], rounds: int = 15) -> list[Timing]:
     """Run every contestant once a round and compare each round's times with the first's.

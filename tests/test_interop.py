@@ -116,3 +116,84 @@ def test_distributed_data_parallel(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
     done = subprocess.run([*command, script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+DYNAMIC = {
+    "diagonal": ns.DynamicSimilarity("diagonal", ns.SpherePredictor(hidden=4)),
+    "unconstrained": ns.DynamicSimilarity("unconstrained", ns.SpherePredictor(hidden=4)),
+    "psd": ns.DynamicSimilarity("psd", ns.ConvPredictor(hidden=4)),
+    "shared": ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=4), shared=True),
+}
+SIZES = ((2, (12, 10)), (5, (17, 14)))
+
+
+def dynamic(name):
+    model = ns.attach(PlainCNN(), DYNAMIC[name])
+    disturb(model)
+    return model.eval()
+
+
+def any_size():
+    dim = torch.export.Dim
+    return (
+        {0: dim("batch", max=64), 2: dim("height", min=8, max=64), 3: dim("width", min=8, max=64)},
+    )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own
+@pytest.mark.parametrize("name", ["diagonal", "unconstrained"])
+def test_a_dynamic_network_compiles_with_gradients(name):
+    torch.compiler.reset()
+    model, input = dynamic(name), torch.randn(SHAPE)
+    expected = model(input)
+    expected.square().sum().backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    result = torch.compile(model, fullgraph=True)(input)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+    result.square().sum().backward()
+    for ours, truth in zip(model.parameters(), gradients, strict=True):
+        scale = truth.abs().max().item()
+        torch.testing.assert_close(ours.grad, truth, rtol=1e-3, atol=1e-4 * scale + 1e-6)
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_a_dynamic_network_exports(name):
+    model = dynamic(name)
+    program = torch.export.export(model, (torch.randn(SHAPE),), dynamic_shapes=any_size())
+    for batch, size in SIZES:
+        input = torch.randn(batch, 3, *size)
+        torch.testing.assert_close(program.module()(input), model(input), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter warns about itself
+@pytest.mark.parametrize(
+    "name",
+    [
+        "diagonal",
+        "unconstrained",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("psd", "shared")),
+    ],
+)
+def test_a_dynamic_network_in_onnxruntime(name, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, path = dynamic(name), tmp_path / "dynamic.onnx"
+    torch.onnx.export(
+        model, (torch.randn(SHAPE),), path, dynamo=True, verbose=False, input_names=["image"],
+        dynamic_shapes=any_size(),
+    )  # fmt: skip
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for batch, size in SIZES:
+        input = torch.randn(batch, 3, *size)
+        (result,) = session.run(None, {"image": input.numpy()})
+        expected = model(input).detach()
+        torch.testing.assert_close(torch.from_numpy(result), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_dynamic_network_under_autocast():
+    model, input = dynamic("diagonal"), torch.randn(SHAPE)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = model(input)
+    assert result.dtype == torch.bfloat16
+    expected = model(input)
+    assert ((result - expected).abs().max() / expected.abs().max()).item() < 0.1

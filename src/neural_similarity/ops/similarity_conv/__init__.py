@@ -11,7 +11,7 @@ from ... import _check
 from ..._shapes import pair, same_padding
 from ...errors import ShapeError
 from ..effective_weight import effective_weight
-from . import reference
+from . import registered
 
 __all__ = ["similarity_conv2d"]
 
@@ -80,10 +80,10 @@ def similarity_conv2d(
     if similarity.dim() <= 2:
         plain = effective_weight(weight, similarity)
         return F.conv2d(input, plain, bias, stride, padding, dilation, groups)
-    output = reference.similarity_conv2d(
+    output = registered.similarity_conv2d(
         input, weight, similarity, stride, padding, dilation, groups
     )
-    return output if bias is None else output + bias[:, None, None]
+    return output if bias is None else output + bias.to(output.dtype)[:, None, None]
 
 
 def _resolve_padding(

@@ -1,0 +1,146 @@
+"""The dynamic operation beside a plain convolution and the obvious ways to write it.
+
+All contestants compute the same function (but for the plain convolution and the deformable one,
+which show what is paid for the similarity), forward alone and forward with backward.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neural_similarity.ops import similarity_conv2d
+from neural_similarity.ops.similarity_conv import compiled, panels, registered
+
+from .timing import Timing, race
+
+# (batch, channels, kernels, side), 3×3 with padding 1
+SHAPES = ((128, 32, 32, 32), (128, 64, 64, 16), (128, 128, 128, 8), (32, 64, 64, 56))
+TAPS = 9
+Function = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def run(rounds: int) -> dict[str, list[Timing]]:
+    tables = {}
+    for kind in ("diagonal", "unconstrained"):
+        ratios: dict[tuple[str, str], list[float]] = {}
+        for shape in SHAPES:
+            tensors = make(shape, kind == "unconstrained")
+            # A matrix at every position is more work than a convolution: compare per multiply-add.
+            work = 1.0 if kind == "diagonal" else 1 + TAPS / shape[2]
+            for direction in ("forward", "forward and backward"):
+                timings = race(contestants(kind, direction, tensors), rounds)
+                timings = [t if i == 0 else t.over(work) for i, t in enumerate(timings)]
+                tables[f"{kind}, {direction}, {shape}"] = timings
+                for t in timings:
+                    ratios.setdefault((direction, t.name), []).append(t.ratio)
+        for direction in ("forward", "forward and backward"):
+            tables[f"{kind}, {direction}, geometric mean over the shapes"] = [
+                Timing.of_ratio(name, statistics.geometric_mean(values))
+                for (where, name), values in ratios.items()
+                if where == direction
+            ]
+    return tables
+
+
+def make(shape: tuple[int, int, int, int], full: bool) -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(0)
+    batch, channels, kernels, side = shape
+    last = torch.channels_last
+    input = torch.randn(batch, channels, side, side).to(memory_format=last)
+    weight = torch.randn(kernels, channels, 3, 3).to(memory_format=last)
+    taps = (TAPS, TAPS) if full else (TAPS,)
+    return input, weight, torch.rand(batch, *taps, side, side)
+
+
+def contestants(
+    kind: str, direction: str, tensors: tuple[Tensor, Tensor, Tensor]
+) -> dict[str, Callable[[], object]]:
+    functions: dict[str, Function] = {"plain convolution": plain}
+    if compiled.load() is not None:
+        functions["neural-similarity, compiled"] = ours
+    functions |= {"neural-similarity, pure": ours, "unfold, multiply": unfold}
+    if kind == "diagonal":
+        functions["nine-fold filters"] = nine_fold
+        if (deformable := find_deform_conv2d()) is not None:
+            functions["deform_conv2d, no offset"] = deformable
+    wrap = backward if direction != "forward" else forward
+    runs = {name: wrap(function, tensors) for name, function in functions.items()}
+    runs["neural-similarity, pure"] = pure_path()(runs["neural-similarity, pure"])
+    return runs
+
+
+def forward(function: Function, tensors: tuple[Tensor, ...]) -> Callable[[], object]:
+    return torch.no_grad()(lambda: function(*tensors))
+
+
+def backward(function: Function, tensors: tuple[Tensor, ...]) -> Callable[[], object]:
+    leaves = [t.detach().requires_grad_() for t in tensors]
+    used = leaves[:2] if function is plain else leaves
+    with torch.no_grad():
+        direction = torch.ones_like(plain(*tensors))
+
+    def step() -> object:
+        return torch.autograd.grad(function(*leaves), used, direction)
+
+    return step
+
+
+def plain(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
+    return F.conv2d(input, weight, padding=1)
+
+
+def ours(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
+    return similarity_conv2d(input, weight, similarity, padding=1)
+
+
+def unfold(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
+    """im2col of the whole batch, mixed by M, times the kernels."""
+    N, C, H, W = input.shape
+    patches = F.unfold(input, 3, padding=1).view(N, C, TAPS, H * W)
+    if similarity.dim() == 4:
+        mixed = patches * similarity.flatten(2)[:, None]
+    else:
+        mixed = torch.einsum("nijl,ncjl->ncil", similarity.flatten(3), patches)
+    return (weight.reshape(len(weight), -1) @ mixed.flatten(1, 2)).view(N, -1, H, W)
+
+
+def nine_fold(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
+    """The authors' formulation: nine 1-tap responses of every kernel, weighted and summed."""
+    O, C = weight.shape[:2]
+    single = torch.zeros(O, TAPS, C, TAPS)
+    taps = torch.arange(TAPS)
+    single[:, taps, :, taps] = weight.reshape(O, C, TAPS).permute(2, 0, 1)
+    filters = single.reshape(O * TAPS, C, 3, 3).contiguous(memory_format=torch.channels_last)
+    responses = F.conv2d(input, filters, padding=1)
+    responses = responses.view(len(input), O, TAPS, *responses.shape[2:])
+    return (responses * similarity[:, None]).sum(2)
+
+
+def find_deform_conv2d() -> Function | None:
+    """torchvision's modulated deformable convolution, where it is installed."""
+    try:
+        from torchvision.ops import deform_conv2d
+    except Exception:  # torchvision may be there and fail to load
+        return None
+
+    def run(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
+        offset = input.new_zeros(len(input), 2 * TAPS, *input.shape[2:])
+        return deform_conv2d(input, offset, weight, padding=1, mask=similarity)
+
+    return run
+
+
+@contextmanager
+def pure_path() -> Iterator[None]:
+    """Make the dispatcher take the path that needs no compiler."""
+    chosen, registered._choose = registered._choose, lambda input: panels
+    try:
+        yield
+    finally:
+        registered._choose = chosen

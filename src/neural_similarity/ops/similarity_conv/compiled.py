@@ -1,0 +1,156 @@
+"""Builds and loads the compiled CPU operator.
+
+The C++ sources in ``kernels/`` are compiled on first use, once per machine: calling the compiler
+directly needs no build tool and no Python headers, and lets the operator use the vector
+instructions of the processor it runs on, which a prebuilt library could not assume. The library is
+kept in a cache directory under a name that changes with everything it depends on.
+
+Nothing here is needed for correct results: without a compiler, :func:`load` returns ``None`` and
+the pure PyTorch path does the work.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["Kernels", "cache_directory", "load"]
+
+_LOGGER = logging.getLogger("neural_similarity")
+_SOURCES = Path(__file__).with_name("kernels")
+_COMPILERS = ("c++", "g++", "clang++")
+
+#: The vector instructions that go with what PyTorch reports for this processor. The macros select
+#: PyTorch's own vector types; they must agree with the instructions, hence one table.
+_ISA_FLAGS: dict[str, tuple[str, ...]] = {
+    "AVX512": (
+        *("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mavx2", "-mfma", "-mf16c"),
+        *("-DCPU_CAPABILITY=AVX512", "-DCPU_CAPABILITY_AVX512"),
+    ),
+    "AVX2": (
+        *("-mavx2", "-mfma", "-mf16c"),
+        *("-DCPU_CAPABILITY=AVX2", "-DCPU_CAPABILITY_AVX2"),
+    ),
+}
+_DEFAULT_FLAGS = ("-DCPU_CAPABILITY=DEFAULT", "-DCPU_CAPABILITY_DEFAULT")
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The two functions of the compiled operator, float32 and float64, on the CPU."""
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+
+
+@functools.cache
+def load() -> Kernels | None:
+    """The compiled operator, built if need be, or ``None`` if it is turned off or cannot be had.
+
+    ``NEURAL_SIMILARITY_COMPILED=0`` turns it off. A failure is reported by a single warning: it
+    costs speed, never correctness, and is not tried again in this process.
+    """
+    if os.environ.get("NEURAL_SIMILARITY_COMPILED", "1") == "0" or not _worthwhile():
+        return None
+    try:
+        load_library: Any = torch.ops.load_library  # carries no types
+        load_library(str(_library()))
+        operators = torch.ops.neural_similarity_cpu
+        return Kernels(operators.forward.default, operators.backward.default)
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        warnings.warn(
+            f"neural_similarity: no compiled operator, the slower pure PyTorch path is used "
+            f"instead (NEURAL_SIMILARITY_COMPILED=0 silences this): {_reason(error)}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+
+
+def _worthwhile() -> bool:
+    """Whether PyTorch has vector types for this processor; emulated ones lose to the pure path."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    return capability in _ISA_FLAGS or platform.machine() not in ("x86_64", "AMD64")
+
+
+def cache_directory() -> Path:
+    """Where built libraries are kept."""
+    if chosen := os.environ.get("NEURAL_SIMILARITY_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "neural_similarity"
+
+
+def _library() -> Path:
+    """The path of the library for this source, PyTorch and processor, built if it is not there."""
+    flags = _flags()
+    key = hashlib.sha256()
+    sources = (file.read_text() for file in sorted(_SOURCES.iterdir()))
+    for part in (*sources, torch.__version__, platform.machine(), *flags):
+        key.update(part.encode() + b"\0")
+    path = cache_directory() / f"kernels-{key.hexdigest()[:20]}.so"
+    if not path.exists():
+        _build(path, flags)
+    return path
+
+
+def _flags() -> tuple[str, ...]:
+    """Compiler flags, among them the vector instructions PyTorch itself chose at run time."""
+    isa = _ISA_FLAGS.get(torch.backends.cpu.get_cpu_capability(), _DEFAULT_FLAGS)
+    # PyTorch's parallel loops are inline code written with OpenMP. Linked like this they run in
+    # the OpenMP library PyTorch has loaded already, on the same threads.
+    return ("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp", *isa)
+
+
+def _build(path: Path, flags: tuple[str, ...]) -> None:
+    """Compile into a temporary directory, then move into place.
+
+    The move is atomic, so processes that build at the same time do no more than repeat the work,
+    and none ever loads half a library.
+    """
+    # Slow to import, and of no use once the library is in the cache.
+    from torch.utils.cpp_extension import include_paths, library_paths
+
+    compiler = _compiler()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _LOGGER.warning(
+        "neural_similarity: building the compiled operator, once, about 15 s (%s)", path
+    )
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as scratch:
+        built = Path(scratch) / path.name
+        command = [*compiler, *flags, str(_SOURCES / "operators.cpp"), "-o", str(built)]
+        command += [f"-I{directory}" for directory in include_paths()]
+        command += [f"-L{directory}" for directory in library_paths()]
+        command += ["-ltorch_cpu", "-lc10"]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+        built.replace(path)
+
+
+def _compiler() -> list[str]:
+    """The command of the C++ compiler: ``$CXX``, which may carry arguments, or a usual name."""
+    chosen = os.environ.get("CXX", "").split()
+    for command in [chosen] if chosen else [[name] for name in _COMPILERS]:
+        if shutil.which(command[0]):
+            return command
+    raise OSError(f"no C++ compiler found ({chosen or ', '.join(_COMPILERS)})")
+
+
+def _reason(error: Exception) -> str:
+    """A short account of a failure; for a failed compilation, its first error."""
+    if isinstance(error, subprocess.CalledProcessError):
+        lines = str(error.stderr).strip().splitlines()
+        return next((line for line in lines if "error" in line), "the compiler failed")
+    return str(error)

@@ -1,0 +1,250 @@
+// The backward pass.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
+
+#include <vector>
+
+#include "forward.h"
+
+namespace {
+
+// The gradient of the input is added to in place, so ranges worked on at the same time must not
+// touch the same input rows.  With enough samples every worker has samples of its own: one phase.
+// With few, samples are cut into bands of output rows, each at least as tall as the kernel
+// reaches: bands 0, 2, 4, ... are then apart, as are bands 1, 3, 5, ...: two phases.
+std::vector<std::vector<Range>> phases_of(const Geometry& g, int64_t slots) {
+  std::vector<std::vector<Range>> phases;
+  if (g.batch % slots == 0 || g.batch >= 4 * slots) {
+    phases.emplace_back();
+    for (int64_t slot = 0; slot < slots; ++slot) {
+      const Range samples = share(g.batch, slots, slot, 1);
+      phases[0].push_back({samples.begin * g.places(), samples.end * g.places()});
+    }
+    return phases;
+  }
+  const int64_t reach = std::max<int64_t>((g.kernel_h - 1) * g.dilation_h / g.stride_h, 1);
+  const int64_t useful = 2 * ceil_div(2 * slots, g.batch);
+  const int64_t bands = std::max<int64_t>(std::min(g.out_h / reach, useful), 1);
+  phases.resize(2);
+  for (int64_t n = 0; n < g.batch; ++n) {
+    for (int64_t band = 0; band < bands; ++band) {
+      const int64_t top = n * g.out_h + g.out_h * band / bands;
+      const int64_t bottom = n * g.out_h + g.out_h * (band + 1) / bands;
+      phases[band % 2].push_back({top * g.out_w, bottom * g.out_w});
+    }
+  }
+  return phases;
+}
+
+// One worker of the backward pass, with what it owns: scratch memory and partial sums.
+template <typename T>
+class BackwardWorker {
+ public:
+  BackwardWorker(const Geometry& g, const Blocking<T>& blocking, const PackedWeight<T>& weight,
+                 const SimilarityView<T>& view, Wanted wanted, T* memory, T* gw, T* gm)
+      : g_(g), blocking_(blocking), weight_(weight), wanted_(wanted),
+        positions_(g, view, blocking.positions), panel_(g, blocking, memory),
+        packed_gy_(memory + round_up(Panel<T>::size(g, blocking), 64)), gw_(gw), gm_(gm) {}
+
+  static int64_t size(const Geometry& g, const Blocking<T>& blocking) {
+    return round_up(Panel<T>::size(g, blocking), 64) +
+        blocking.positions * round_up(g.group_outputs(), kColumns<T>);
+  }
+
+  // Elements of a partial gradient of the weight: [group][tap][channel][output, padded], or
+  // depthwise [tap][channel].
+  static int64_t weight_size(const Geometry& g) {
+    if (g.depthwise()) {
+      return g.taps() * g.channels;
+    }
+    return g.groups * g.taps() * g.group_channels() * round_up(g.group_outputs(), kColumns<T>);
+  }
+
+  // Work through a range.  If its samples are this worker's alone, their gradient is cleared here,
+  // just before it is added to, while it is on its way into the cache anyway.
+  void run(Range range, const T* gy, const T* x, T* gx, bool clear) {
+    int64_t cleared = range.begin / g_.places();
+    for (int64_t start = range.begin; start < range.end; start += blocking_.positions) {
+      const int64_t count = std::min(blocking_.positions, range.end - start);
+      const int64_t sample = g_.channels * g_.height * g_.width;
+      for (; clear && gx && cleared * g_.places() < start + count; ++cleared) {
+        std::fill_n(gx + cleared * sample, sample, T(0));
+      }
+      positions_.locate(start, count);
+      positions_.clear_gradient();
+      for (int64_t group = 0; group < g_.panel_groups(); ++group) {
+        run_group(group, gy + start * g_.outputs + group * g_.group_outputs(),
+                  x + group * g_.panel_channels(),
+                  gx ? gx + group * g_.panel_channels() : nullptr);
+      }
+      if (wanted_.similarity) {
+        positions_.store_gradient(gm_);
+      }
+    }
+  }
+
+ private:
+  void run_group(int64_t group, const T* gy, const T* x, T* gx) {
+    if (wanted_.weight && !g_.depthwise()) {
+      pack_gy(gy);
+    }
+    for (int64_t block = 0; block < blocking_.blocks; ++block) {
+      const int64_t first = block * blocking_.taps;
+      const int64_t last = std::min(first + blocking_.taps, g_.taps());
+      if (wanted_.input || wanted_.similarity) {
+        spread_gy(group, block, gy, first, last);
+        panel_.reverse(positions_, x, gx, wanted_, first, last);
+      } else {
+        panel_.fill(positions_, x, first, last);
+      }
+      if (wanted_.weight) {
+        add_weight_gradient(group, gy, first, last);
+      }
+    }
+  }
+
+  // The gradient of the weighted patches: panel = gy W^T
+  void spread_gy(int64_t group, int64_t block, const T* gy, int64_t first, int64_t last) {
+    if (g_.depthwise()) {
+      for (int64_t i = 0; i < positions_.count(); ++i) {
+        for (int64_t k = first; k < last; ++k) {
+          multiply(panel_.row(i) + (k - first) * g_.channels, weight_.channels(k),
+                   gy + i * g_.outputs, g_.channels, false);
+        }
+      }
+      return;
+    }
+    for (int64_t i = 0; i < (last - first) * g_.group_channels(); i += kColumns<T>) {
+      product({gy, g_.outputs, 1}, positions_.count(),
+              weight_.patches(group, block, i / kColumns<T>), kColumns<T>, g_.group_outputs(),
+              panel_.row(0) + i, panel_.row_size(), kColumns<T>, false);
+    }
+  }
+
+  // gy of the panel by column tiles, zero past the edge: the right factor of the product below.
+  void pack_gy(const T* gy) {
+    const int64_t outputs = g_.group_outputs();
+    T* to = packed_gy_;
+    for (int64_t o = 0; o < outputs; o += kColumns<T>) {
+      const int64_t count = std::min(kColumns<T>, outputs - o);
+      for (int64_t i = 0; i < positions_.count(); ++i, to += kColumns<T>) {
+        std::copy_n(gy + i * g_.outputs + o, count, to);
+        std::fill(to + count, to + kColumns<T>, T(0));
+      }
+    }
+  }
+
+  // gW += panel^T gy
+  void add_weight_gradient(int64_t group, const T* gy, int64_t first, int64_t last) {
+    if (g_.depthwise()) {
+      for (int64_t i = 0; i < positions_.count(); ++i) {
+        for (int64_t k = first; k < last; ++k) {
+          multiply(gw_ + k * g_.channels, panel_.row(i) + (k - first) * g_.channels,
+                   gy + i * g_.outputs, g_.channels, true);
+        }
+      }
+      return;
+    }
+    const int64_t padded = round_up(g_.group_outputs(), kColumns<T>);
+    T* to = gw_ + (group * g_.taps() + first) * g_.group_channels() * padded;
+    for (int64_t o = 0; o < padded; o += kColumns<T>) {
+      product({panel_.row(0), 1, panel_.row_size()}, (last - first) * g_.group_channels(),
+              packed_gy_ + o * positions_.count(), kColumns<T>, positions_.count(), to + o, padded,
+              kColumns<T>, true);
+    }
+  }
+
+  const Geometry& g_;
+  const Blocking<T>& blocking_;
+  const PackedWeight<T>& weight_;
+  Wanted wanted_;
+  Positions<T> positions_;
+  Panel<T> panel_;
+  T* packed_gy_;
+  T* gw_;
+  T* gm_;
+};
+
+// The partial gradients [slot][group][tap][channel][output, padded] as one (O, C/groups, K).
+template <typename T>
+void collect_weight_gradient(const Geometry& g, const Tensor& partial, Tensor& gw) {
+  if (g.depthwise()) {
+    gw.view({g.channels, g.taps()}).copy_(partial.sum(0).view({g.taps(), g.channels}).t());
+    return;
+  }
+  const int64_t channels = g.group_channels(), taps = g.taps(), outputs = g.group_outputs();
+  const int64_t padded = round_up(outputs, kColumns<T>);
+  const int64_t slots = partial.size(0), size = partial.size(1);
+  const T* from = partial.const_data_ptr<T>();
+  T* to = gw.mutable_data_ptr<T>();
+  at::parallel_for(0, g.outputs, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) {
+      for (int64_t c = 0; c < channels; ++c) {
+        for (int64_t k = 0; k < taps; ++k) {
+          const T* place =
+              from + ((o / outputs * taps + k) * channels + c) * padded + o % outputs;
+          T sum = 0;
+          for (int64_t slot = 0; slot < slots; ++slot) {
+            sum += place[slot * size];
+          }
+          to[(o * channels + c) * taps + k] = sum;
+        }
+      }
+    }
+  });
+}
+
+template <typename T>
+void backward_typed(const Geometry& g, const Tensor& grad_output, const Tensor& input,
+                    const Tensor& weight, const Tensor& similarity, Wanted wanted, Tensor& gx,
+                    Tensor& gw, Tensor& gm) {
+  const Blocking<T> blocking(g);
+  const PackedWeight<T> packed(g, blocking, weight, /*transposed=*/true);
+  const SimilarityView<T> view(g, similarity);
+  const int64_t slots = std::max<int64_t>(
+      std::min<int64_t>(at::get_num_threads(), ceil_div(g.batch * g.places(), kRows)), 1);
+  const auto phases = phases_of(g, slots);
+  if (wanted.input && phases.size() > 1) {
+    gx.zero_();
+  }
+  Scratch<T> scratch(input, slots, BackwardWorker<T>::size(g, blocking));
+  Tensor partial_gw, partial_gm;
+  if (wanted.weight) {
+    partial_gw = at::zeros({slots, BackwardWorker<T>::weight_size(g)}, input.options());
+  }
+  if (wanted.similarity && g.shared) {
+    partial_gm = at::zeros({slots, g.factors() * g.places()}, input.options());
+  }
+  const T* gy = grad_output.const_data_ptr<T>();
+  const T* x = input.const_data_ptr<T>();
+  T* to_gx = wanted.input ? gx.mutable_data_ptr<T>() : nullptr;
+  for (const auto& ranges : phases) {
+    at::parallel_for(0, slots, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t slot = begin; slot < end; ++slot) {
+        T* slot_gw =
+            wanted.weight ? partial_gw.mutable_data_ptr<T>() + slot * partial_gw.size(1) : nullptr;
+        T* slot_gm = nullptr;
+        if (wanted.similarity) {
+          slot_gm = g.shared ? partial_gm.mutable_data_ptr<T>() + slot * partial_gm.size(1)
+                             : gm.mutable_data_ptr<T>();
+        }
+        BackwardWorker<T> worker(g, blocking, packed, view, wanted, scratch.slot(slot), slot_gw,
+                                 slot_gm);
+        const Range mine = share(static_cast<int64_t>(ranges.size()), slots, slot, 1);
+        for (int64_t i = mine.begin; i < mine.end; ++i) {
+          worker.run(ranges[i], gy, x, to_gx, phases.size() == 1);
+        }
+      }
+    });
+  }
+  if (wanted.weight) {
+    collect_weight_gradient<T>(g, partial_gw, gw);
+  }
+  if (wanted.similarity && g.shared) {
+    gm.copy_(partial_gm.sum(0).view(gm.sizes()));
+  }
+}
+
+}  // namespace

@@ -1,0 +1,112 @@
+// Sizes of one call, and how its work is cut to fit the caches.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "products.h"
+
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+
+struct Geometry {
+  int64_t batch, channels, height, width, outputs, groups;
+  int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  int64_t out_h, out_w;
+  bool full;    // a K x K similarity per position rather than K
+  bool shared;  // one similarity for the whole batch
+
+  int64_t taps() const { return kernel_h * kernel_w; }
+  int64_t factors() const { return full ? taps() * taps() : taps(); }  // of similarity a position
+  int64_t places() const { return out_h * out_w; }                     // positions per sample
+  int64_t group_channels() const { return channels / groups; }
+  int64_t group_outputs() const { return outputs / groups; }
+
+  // With one channel and one output per group there is no matrix product to make.  A panel then
+  // holds the channels of all groups, and is multiplied with the weights element by element.
+  bool depthwise() const { return groups > 1 && groups == channels && groups == outputs; }
+  int64_t panel_groups() const { return depthwise() ? 1 : groups; }
+  int64_t panel_channels() const { return channels / panel_groups(); }
+};
+
+int64_t output_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation) {
+  const int64_t span = size + 2 * pad - dilation * (kernel - 1) - 1;
+  return span < 0 ? 0 : span / stride + 1;
+}
+
+Geometry geometry_of(const Tensor& input, const Tensor& weight, const Tensor& similarity,
+                     IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
+                     int64_t groups) {
+  TORCH_CHECK(input.dim() == 4 && weight.dim() == 4, "input and weight must have 4 axes");
+  TORCH_CHECK(similarity.dim() == 4 || similarity.dim() == 5, "similarity must have 4 or 5 axes");
+  TORCH_CHECK(input.scalar_type() == weight.scalar_type() &&
+                  input.scalar_type() == similarity.scalar_type(),
+              "input, weight and similarity must have one dtype");
+  Geometry g{};
+  g.batch = input.size(0), g.channels = input.size(1);
+  g.height = input.size(2), g.width = input.size(3);
+  g.outputs = weight.size(0), g.kernel_h = weight.size(2), g.kernel_w = weight.size(3);
+  g.groups = groups;
+  g.stride_h = stride[0], g.stride_w = stride[1];
+  g.pad_h = padding[0], g.pad_w = padding[1];
+  g.dilation_h = dilation[0], g.dilation_w = dilation[1];
+  g.out_h = output_size(g.height, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h);
+  g.out_w = output_size(g.width, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w);
+  g.full = similarity.dim() == 5;
+  g.shared = similarity.size(0) == 1;
+  TORCH_CHECK(groups > 0 && g.channels == weight.size(1) * groups && g.outputs % groups == 0,
+              "weight and groups do not fit the input");
+  const int64_t axes = similarity.dim();
+  bool fits = g.shared || similarity.size(0) == g.batch;
+  for (int64_t axis = 1; axis < axes - 2; ++axis) {
+    fits = fits && similarity.size(axis) == g.taps();
+  }
+  TORCH_CHECK(fits && similarity.size(axes - 2) == g.out_h && similarity.size(axes - 1) == g.out_w,
+              "similarity does not fit the geometry");
+  return g;
+}
+
+// How the work is cut.  The depth of a block (taps x channels of a group) is kept near 320: deep
+// enough to hide the loads and stores of the register tile, shallow enough that a column tile of
+// the weights stays in the first-level cache.
+template <typename T>
+struct Blocking {
+  int64_t taps;       // per block, the last may have fewer
+  int64_t blocks;
+  int64_t depth;      // of a whole block
+  int64_t row;        // of a panel, in elements
+  int64_t positions;  // of a panel
+
+  explicit Blocking(const Geometry& g) {
+    constexpr int64_t kDepth = 320 * sizeof(float) / sizeof(T);
+    constexpr int64_t kPanelBytes = 192 * 1024;
+    constexpr int64_t kLine = 64 / sizeof(T);
+    const int64_t all = std::max<int64_t>(g.taps() * g.panel_channels(), 1);
+    taps = std::max<int64_t>(ceil_div(g.taps(), ceil_div(all, kDepth)), 1);
+    blocks = ceil_div(g.taps(), taps);
+    depth = taps * g.panel_channels();
+    // An odd number of cache lines: the columns of a panel then spread over all cache sets.
+    row = (ceil_div(std::max(round_up(depth, kColumns<T>), kLine), kLine) | 1) * kLine;
+    const int64_t fitting = kPanelBytes / (row * static_cast<int64_t>(sizeof(T)));
+    positions = round_up(std::min<int64_t>(std::max<int64_t>(fitting, 4 * kRows), 240), kRows);
+  }
+};
+
+// Uninitialised memory for every thread, aligned and away from the other threads' cache lines.
+template <typename T>
+class Scratch {
+ public:
+  Scratch(const Tensor& like, int64_t slots, int64_t size)
+      : size_(round_up(size, 64)), memory_(at::empty({slots * size_ + 64}, like.options())) {}
+  T* slot(int64_t index) { return memory_.template mutable_data_ptr<T>() + index * size_; }
+
+ private:
+  int64_t size_;
+  Tensor memory_;
+};
+
+}  // namespace

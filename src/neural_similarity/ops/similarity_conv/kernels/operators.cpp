@@ -1,0 +1,115 @@
+// The similarity convolution on the CPU: forward and backward, diagonal and full similarity.
+//
+//   y[n,o,l] = sum_c sum_i sum_j W[o,c,i] * M[n,i,j,l] * X[n,c,j,l]      (full)
+//   y[n,o,l] = sum_c sum_k       W[o,c,k] * m[n,k,l]   * X[n,c,k,l]      (diagonal)
+//
+// How it is made fast.  A plain convolution is a matrix product whose left factor, the patches, is
+// never stored.  Here the patches are weighted by the similarity first, so a *panel* of them is
+// stored: the weighted patches of some 150 positions, few enough that the panel never leaves the
+// second-level cache.  The panel is then multiplied with the weights by a register tile.  The cost
+// over a plain convolution is one multiplication and one cached store per patch element, against
+// as many multiply-adds per patch element as there are output channels.
+//
+// The backward pass walks the same panels.  Per panel: one product G = gy W^T; one pass over the
+// rows of G that takes the gradient of the similarity as dot products with X, adds the gradient of
+// the input in place, and overwrites G with the weighted patches; one product of those with gy
+// into a gradient of the weights that each thread owns.
+//
+// Layout.  Input, output and their gradients are channels-last (the caller converts), so that a
+// patch element is a run of channels.  Panels cover a *block of taps* at a time: with many channels
+// that bounds the panel and keeps a column tile of the weights in the first-level cache.
+//
+// Results depend on the number of threads (partial sums) but on nothing else that varies.
+
+#include <torch/library.h>
+
+#include <array>
+#include <tuple>
+
+#include "backward.h"
+#include "forward.h"
+
+namespace {
+
+template <typename F>
+void for_type(at::ScalarType type, const F& f) {
+  if (type == at::kFloat) {
+    f(float());
+  } else {
+    TORCH_CHECK(type == at::kDouble, "float32 and float64 only");
+    f(double());
+  }
+}
+
+// The memory format results take: channels-last if the input's channels lie side by side.
+at::MemoryFormat format_of(const Tensor& input) {
+  const bool last = input.stride(1) == 1 && input.stride(3) != 1;
+  return last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+}
+
+Tensor forward(const Tensor& input, const Tensor& weight, const Tensor& similarity,
+               IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups) {
+  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups);
+  const Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
+  const Tensor w = weight.contiguous();
+  Tensor y = at::empty({g.batch, g.outputs, g.out_h, g.out_w}, input.options(),
+                       at::MemoryFormat::ChannelsLast);
+  if (y.numel() == 0 || g.channels == 0) {
+    return y.zero_();
+  }
+  for_type(x.scalar_type(), [&](auto zero) {
+    forward_typed<decltype(zero)>(g, x, w, similarity, y);
+  });
+  return y.contiguous(format_of(input));
+}
+
+std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Tensor& input,
+                                            const Tensor& weight, const Tensor& similarity,
+                                            IntArrayRef stride, IntArrayRef padding,
+                                            IntArrayRef dilation, int64_t groups,
+                                            std::array<bool, 3> mask) {
+  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups);
+  const Wanted wanted{mask[0], mask[1], mask[2]};
+  const Tensor gy = grad_output.contiguous(at::MemoryFormat::ChannelsLast);
+  const Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
+  const Tensor w = weight.contiguous();
+  const auto none = [&] { return at::empty({0}, input.options()); };
+  Tensor gx = none(), gw = none(), gm = none();
+  if (wanted.input) {
+    gx = at::empty(input.sizes(), input.options(), at::MemoryFormat::ChannelsLast);
+  }
+  if (wanted.weight) {
+    gw = at::empty(weight.sizes(), weight.options());
+  }
+  if (wanted.similarity) {
+    gm = at::empty(similarity.sizes(), similarity.options());
+  }
+  if (gy.numel() == 0 || g.channels == 0) {
+    gx.zero_(), gw.zero_(), gm.zero_();
+  } else if (wanted.input || wanted.weight || wanted.similarity) {
+    for_type(x.scalar_type(), [&](auto zero) {
+      backward_typed<decltype(zero)>(g, gy, x, w, similarity, wanted, gx, gw, gm);
+    });
+  }
+  if (wanted.input) {
+    gx = gx.contiguous(format_of(input));
+  }
+  return {gx, gw, gm};
+}
+
+}  // namespace
+
+TORCH_LIBRARY(neural_similarity_cpu, library) {
+  library.def(
+      "forward(Tensor input, Tensor weight, Tensor similarity, int[2] stride, int[2] padding, "
+      "int[2] dilation, int groups) -> Tensor");
+  library.def(
+      "backward(Tensor grad_output, Tensor input, Tensor weight, Tensor similarity, "
+      "int[2] stride, int[2] padding, int[2] dilation, int groups, bool[3] mask) "
+      "-> (Tensor, Tensor, Tensor)");
+}
+
+TORCH_LIBRARY_IMPL(neural_similarity_cpu, CPU, library) {
+  library.impl("forward", TORCH_FN(forward));
+  library.impl("backward", TORCH_FN(backward));
+}

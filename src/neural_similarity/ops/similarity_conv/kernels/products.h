@@ -1,0 +1,244 @@
+// Small dense products and the loops over channels, on ATen's vector types.
+#pragma once
+
+#include <ATen/cpu/vec/functional.h>
+#include <ATen/cpu/vec/vec.h>
+
+#include <cstdint>
+
+namespace {
+
+template <typename T>
+using Vec = at::vec::Vectorized<T>;
+
+// The register tile is kRows x two vectors: its accumulators, the two vectors of the right factor
+// and one broadcast element must fit the registers, of which there are 16 or 32.
+#if defined(CPU_CAPABILITY_AVX512) || defined(__aarch64__)
+constexpr int kRows = 12;
+#else
+constexpr int kRows = 6;
+#endif
+
+template <typename T>
+constexpr int64_t kColumns = 2 * Vec<T>::size();
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+int64_t round_up(int64_t a, int64_t b) {
+  return ceil_div(a, b) * b;
+}
+
+// A left factor: element (r, t) is data[r * row + t * step].
+template <typename T>
+struct Left {
+  const T* data;
+  int64_t row;
+  int64_t step;
+};
+
+// C[R, V vectors] (+)= A[R, depth] B[depth, V vectors], all of C held in registers.  What was in C
+// is added last: the sums of blocks then lose less to rounding than one long sum would.
+template <typename T, int R, int V>
+inline void tile(Left<T> a, const T* b, int64_t b_row, int64_t depth, T* c, int64_t c_row,
+                 bool add) {
+  constexpr int width = Vec<T>::size();
+  Vec<T> sum[R][V];
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      sum[r][v] = Vec<T>(T(0));
+    }
+  }
+  const T* left = a.data;
+  for (int64_t t = 0; t < depth; ++t, left += a.step, b += b_row) {
+    Vec<T> right[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      right[v] = Vec<T>::loadu(b + v * width);
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      const Vec<T> element(left[r * a.row]);
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        sum[r][v] = at::vec::fmadd(element, right[v], sum[r][v]);
+      }
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      T* place = c + r * c_row + v * width;
+      (add ? Vec<T>::loadu(place) + sum[r][v] : sum[r][v]).store(place);
+    }
+  }
+}
+
+// R rows of one column tile.  A column tile cut short by the edge of C goes through a buffer, so
+// that nothing is written (or, when adding, read) past the edge; B is padded and may be read.
+template <typename T, int R>
+inline void rows_of_tile(Left<T> a, const T* b, int64_t b_row, int64_t depth, T* c, int64_t c_row,
+                         int64_t columns, bool add) {
+  constexpr int width = Vec<T>::size();
+  if (columns == 2 * width) {
+    tile<T, R, 2>(a, b, b_row, depth, c, c_row, add);
+    return;
+  }
+  if (columns == width) {
+    tile<T, R, 1>(a, b, b_row, depth, c, c_row, add);
+    return;
+  }
+  T edge[R * 2 * width];
+  if (columns > width) {
+    tile<T, R, 2>(a, b, b_row, depth, edge, 2 * width, false);
+  } else {
+    tile<T, R, 1>(a, b, b_row, depth, edge, 2 * width, false);
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int64_t j = 0; j < columns; ++j) {
+      c[r * c_row + j] = edge[r * 2 * width + j] + (add ? c[r * c_row + j] : T(0));
+    }
+  }
+}
+
+// C[rows, columns] (+)= A[rows, depth] B[depth, columns] for one column tile (columns at most
+// kColumns).  Rows left over from the full tiles take smaller tiles.
+template <typename T>
+void product(Left<T> a, int64_t rows, const T* b, int64_t b_row, int64_t depth, T* c,
+             int64_t c_row, int64_t columns, bool add) {
+  constexpr int kSome = 3;
+  int64_t r = 0;
+  const auto at_row = [&](int64_t row) { return Left<T>{a.data + row * a.row, a.row, a.step}; };
+  for (; r + kRows <= rows; r += kRows) {
+    rows_of_tile<T, kRows>(at_row(r), b, b_row, depth, c + r * c_row, c_row, columns, add);
+  }
+  for (; r + kSome <= rows; r += kSome) {
+    rows_of_tile<T, kSome>(at_row(r), b, b_row, depth, c + r * c_row, c_row, columns, add);
+  }
+  for (; r < rows; ++r) {
+    rows_of_tile<T, 1>(at_row(r), b, b_row, depth, c + r * c_row, c_row, columns, add);
+  }
+}
+
+// The loops below run over the channels of a tap. Their size is an integer, or, for the few
+// channels of an image, a constant, which lets the compiler unroll them.
+
+// out[i] = scale * x[i]
+template <typename T, typename Size>
+inline void scaled(T* out, T scale, const T* x, Size size) {
+  constexpr int width = Vec<T>::size();
+  const Vec<T> factor(scale);
+  int64_t i = 0;
+  for (; i + width <= size; i += width) {
+    (factor * Vec<T>::loadu(x + i)).store(out + i);
+  }
+  for (; i < size; ++i) {
+    out[i] = scale * x[i];
+  }
+}
+
+// out[i] += x[i]
+template <typename T>
+inline void add(T* out, const T* x, int64_t size) {
+  constexpr int width = Vec<T>::size();
+  int64_t i = 0;
+  for (; i + width <= size; i += width) {
+    (Vec<T>::loadu(out + i) + Vec<T>::loadu(x + i)).store(out + i);
+  }
+  for (; i < size; ++i) {
+    out[i] += x[i];
+  }
+}
+
+template <typename T>
+inline T sum_of(Vec<T> lanes) {
+  return at::vec::vec_reduce_all<T>([](Vec<T> p, Vec<T> q) { return p + q; }, lanes);
+}
+
+// out[i] = a[i] * b[i], or added
+template <typename T>
+inline void multiply(T* out, const T* a, const T* b, int64_t size, bool add) {
+  constexpr int width = Vec<T>::size();
+  int64_t i = 0;
+  for (; i + width <= size; i += width) {
+    const Vec<T> left = Vec<T>::loadu(a + i), right = Vec<T>::loadu(b + i);
+    (add ? at::vec::fmadd(left, right, Vec<T>::loadu(out + i)) : left * right).store(out + i);
+  }
+  for (; i < size; ++i) {
+    out[i] = a[i] * b[i] + (add ? out[i] : T(0));
+  }
+}
+
+// out[r, s] += sum_i a[r, i] * b[s, i] for A x B pairs of rows, which share their loads.
+template <typename T, int A, int B>
+inline void add_dots(T* out, int64_t out_row, const T* a, int64_t a_row, const T* b, int64_t b_row,
+                     int64_t size) {
+  constexpr int width = Vec<T>::size();
+  Vec<T> lanes[A][B];
+  for (int r = 0; r < A; ++r) {
+    for (int s = 0; s < B; ++s) {
+      lanes[r][s] = Vec<T>(T(0));
+    }
+  }
+  int64_t i = 0;
+  for (; i + width <= size; i += width) {
+#pragma GCC unroll 3
+    for (int r = 0; r < A; ++r) {
+      const Vec<T> left = Vec<T>::loadu(a + r * a_row + i);
+#pragma GCC unroll 3
+      for (int s = 0; s < B; ++s) {
+        lanes[r][s] = at::vec::fmadd(left, Vec<T>::loadu(b + s * b_row + i), lanes[r][s]);
+      }
+    }
+  }
+#pragma GCC unroll 3
+  for (int r = 0; r < A; ++r) {
+#pragma GCC unroll 3
+    for (int s = 0; s < B; ++s) {
+      T sum = size >= width ? sum_of(lanes[r][s]) : T(0);
+      for (int64_t j = i; j < size; ++j) {
+        sum += a[r * a_row + j] * b[s * b_row + j];
+      }
+      out[r * out_row + s] += sum;
+    }
+  }
+}
+
+// One tap backward, from the gradient g of scale * x: the gradient of the scale (returned), that of
+// x (added to gx, unless null), and in the place of g, if it is wanted, scale * x. In one loop,
+// since all of it waits for memory.
+template <typename T, typename Size>
+inline T reverse_tap(T* g, T scale, const T* x, T* gx, bool replace, Size size) {
+  constexpr int width = Vec<T>::size();
+  const Vec<T> factor(scale);
+  Vec<T> lanes(T(0));
+  int64_t i = 0;
+  for (; i + width <= size; i += width) {
+    const Vec<T> gradient = Vec<T>::loadu(g + i), value = Vec<T>::loadu(x + i);
+    lanes = at::vec::fmadd(gradient, value, lanes);
+    if (gx) {
+      at::vec::fmadd(factor, gradient, Vec<T>::loadu(gx + i)).store(gx + i);
+    }
+    if (replace) {
+      (factor * value).store(g + i);
+    }
+  }
+  T sum = size >= width ? sum_of(lanes) : T(0);
+  for (; i < size; ++i) {
+    const T gradient = g[i], value = x[i];
+    sum += gradient * value;
+    if (gx) {
+      gx[i] += scale * gradient;
+    }
+    if (replace) {
+      g[i] = scale * value;
+    }
+  }
+  return sum;
+}
+
+}  // namespace

@@ -1,0 +1,102 @@
+// Weights in the two orders that the products want.
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include "geometry.h"
+
+namespace {
+
+// A weight (O, C/groups, K) in the two orders the products want, a column tile at a time:
+//   forward   [group][tile of outputs][tap][channel][output in tile]
+//   backward  [group][block][tile of (tap, channel)][output][(tap, channel) in tile]
+// with columns past the edge zero.  A depthwise weight is [tap][channel] in both.
+template <typename T>
+class PackedWeight {
+ public:
+  PackedWeight(const Geometry& g, const Blocking<T>& blocking, const Tensor& weight,
+               bool transposed)
+      : g_(g), blocking_(blocking) {
+    if (g.depthwise()) {
+      memory_ = weight.view({g.channels, g.taps()}).t().contiguous();
+      return;
+    }
+    const int64_t columns = transposed ? round_up(blocking.depth, kColumns<T>)
+                                       : round_up(g.group_outputs(), kColumns<T>);
+    per_group_ = transposed ? blocking.blocks * columns * g.group_outputs()
+                            : columns * g.taps() * g.group_channels();
+    memory_ = at::empty({g.groups * per_group_}, weight.options());
+    const T* from = weight.const_data_ptr<T>();
+    T* to = memory_.template mutable_data_ptr<T>();
+    const int64_t tiles = per_group_ * g.groups == 0 ? 0 : columns / kColumns<T>;
+    if (transposed) {
+      at::parallel_for(0, g.groups * blocking.blocks * tiles, 4, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          pack_transposed(from, to, i / tiles / blocking.blocks, i / tiles % blocking.blocks,
+                          i % tiles);
+        }
+      });
+    } else {
+      at::parallel_for(0, g.groups * tiles, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          pack(from, to, i / tiles, i % tiles);
+        }
+      });
+    }
+  }
+
+  // Depthwise: one tap of all channels.
+  const T* channels(int64_t tap) const { return data() + tap * g_.channels; }
+
+  // Forward: the rows of a block of taps, for one tile of outputs.
+  const T* outputs(int64_t group, int64_t tile, int64_t first_tap) const {
+    return data() + group * per_group_ +
+           (tile * g_.taps() + first_tap) * g_.group_channels() * kColumns<T>;
+  }
+
+  // Backward: one tile of (tap, channel) of a block.
+  const T* patches(int64_t group, int64_t block, int64_t tile) const {
+    const int64_t tiles = ceil_div(blocking_.depth, kColumns<T>);
+    return data() + group * per_group_ +
+           (block * tiles + tile) * g_.group_outputs() * kColumns<T>;
+  }
+
+ private:
+  const T* data() const { return memory_.template const_data_ptr<T>(); }
+
+  void pack(const T* from, T* to, int64_t group, int64_t tile) {
+    const int64_t channels = g_.group_channels(), taps = g_.taps();
+    const int64_t first = tile * kColumns<T>;
+    const int64_t count = std::min(kColumns<T>, g_.group_outputs() - first);
+    from += (group * g_.group_outputs() + first) * channels * taps;
+    to += group * per_group_ + tile * taps * channels * kColumns<T>;
+    for (int64_t k = 0; k < taps; ++k) {
+      for (int64_t c = 0; c < channels; ++c, to += kColumns<T>) {
+        for (int64_t o = 0; o < kColumns<T>; ++o) {
+          to[o] = o < count ? from[(o * channels + c) * taps + k] : T(0);
+        }
+      }
+    }
+  }
+
+  void pack_transposed(const T* from, T* to, int64_t group, int64_t block, int64_t tile) {
+    const int64_t channels = g_.group_channels(), taps = g_.taps(), outputs = g_.group_outputs();
+    const int64_t first_tap = block * blocking_.taps;
+    const int64_t depth = std::min(blocking_.taps, taps - first_tap) * channels;
+    to = const_cast<T*>(patches(group, block, tile));
+    from += group * outputs * channels * taps;
+    for (int64_t o = 0; o < outputs; ++o, from += channels * taps, to += kColumns<T>) {
+      for (int64_t i = 0; i < kColumns<T>; ++i) {
+        const int64_t place = tile * kColumns<T> + i;
+        to[i] = place < depth ? from[place % channels * taps + first_tap + place / channels] : T(0);
+      }
+    }
+  }
+
+  const Geometry& g_;
+  const Blocking<T>& blocking_;
+  int64_t per_group_ = 0;
+  Tensor memory_;
+};
+
+}  // namespace

@@ -1,0 +1,358 @@
+"""The similarity convolution in pure PyTorch: masked panels.
+
+    y[n,o,l] = sum_c sum_i sum_j W[o,c,i] * M[n,i,j,l] * X[n,c,j,l]
+
+where ``X`` are the patches of the input and ``M`` the similarity, diagonal in ``(i, j)`` or full.
+
+Unfolding the patches of a whole batch would take ``K`` times the memory of the input, and time to
+match. Instead the batch is walked in pieces, a few samples (or, of a large sample, a few rows) at
+a time: a *panel* holds the weighted patches of one piece, one matrix product turns it into
+outputs, and the next piece reuses its memory. On a CPU pieces are small enough for the panel to
+stay in cache; on an accelerator they are as large as bounded memory allows, as there the number of
+launches counts.
+
+Panels are laid out ``(group, sample, row, column, tap row, tap column, channel)``, so that writing
+one follows the order of channels-last memory and the matrix product needs no further copy. The two
+axes of a tap stay apart because in a view of the padded input they cannot be merged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["backward", "format_of", "forward"]
+
+#: Bytes of a panel. On a CPU what a shared cache can hold along with the rest; elsewhere what
+#: leaves memory bounded and operations few.
+_CPU_PANEL = 4 << 20
+_ACCELERATOR_PANEL = 256 << 20
+
+
+def forward(
+    input: Tensor,
+    weight: Tensor,
+    similarity: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """The output of the similarity convolution, in the memory format of the input."""
+    g = _Geometry.of(input, weight, stride, padding, dilation, groups)
+    size = (g.batch, g.outputs, g.rows, g.columns)
+    output = torch.empty(
+        size, dtype=input.dtype, device=input.device, memory_format=format_of(input)
+    )
+    if output.numel() == 0 or g.channels == 0:
+        return output.zero_()
+    dtype = _working_dtype(input)
+    matrix = _matrix(g, weight, dtype)
+    panel, result = _Buffer(matrix), _Buffer(matrix)
+    for piece in _pieces(g, input):
+        patches = _patches(g, input, piece, dtype)
+        _weigh(patches, _factors(similarity, piece, dtype), panel.view(patches.shape))
+        positions = patches[0, ..., 0, 0, 0].numel()
+        products = result.view((g.groups, positions, matrix.shape[2]))
+        torch.bmm(panel.view((g.groups, positions, matrix.shape[1])), matrix, out=products)
+        _place(output, piece, groups).copy_(products.view(g.groups, *patches.shape[1:4], -1))
+    return output
+
+
+def backward(
+    grad_output: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    similarity: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    mask: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of input, weight and similarity, those in ``mask``; empty tensors for others.
+
+    The patches are rebuilt piece by piece rather than kept from the forward pass.
+    """
+    g = _Geometry.of(input, weight, stride, padding, dilation, groups)
+    dtype = _working_dtype(input)
+    sums = _Gradients(g, input, weight, similarity, mask, dtype)
+    if grad_output.numel() > 0 and g.channels > 0 and any(mask):
+        for piece in _pieces(g, input):
+            sums.add(piece, _place(grad_output, piece, g.groups), input, similarity)
+    return sums.result(weight)
+
+
+def format_of(input: Tensor) -> torch.memory_format:
+    """The memory format results take: channels-last if the input's channels lie side by side.
+
+    Asking whether the input ``is_contiguous`` would compare strides with sizes, which under
+    ``torch.compile`` ties the compiled code to one image size.
+    """
+    if input.stride(1) == 1 and input.stride(3) != 1:
+        return torch.channels_last
+    return torch.contiguous_format
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """Sizes of one call; the padding is symmetric."""
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+    outputs: int
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    rows: int
+    columns: int
+
+    @classmethod
+    def of(
+        cls,
+        input: Tensor,
+        weight: Tensor,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> _Geometry:
+        batch, channels, *size = input.shape
+        kernel = (weight.shape[2], weight.shape[3])
+        rows, columns = (
+            max(0, (size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1)
+            for i in range(2)
+        )
+        return cls(
+            *(batch, channels, size[0], size[1], weight.shape[0], kernel),
+            *((stride[0], stride[1]), (padding[0], padding[1]), (dilation[0], dilation[1])),
+            *(groups, rows, columns),
+        )
+
+    @property
+    def taps(self) -> int:
+        return self.kernel[0] * self.kernel[1]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Some samples and some of their output rows, and the input rows that these see.
+
+    ``inside`` are the input rows that exist, ``seen`` the same ones counted from the first row
+    seen, of ``height`` in all; the others are padding.
+    """
+
+    samples: slice
+    rows: slice
+    inside: slice
+    seen: slice
+    height: int
+
+
+def _pieces(g: _Geometry, input: Tensor) -> Iterator[_Piece]:
+    """Whole samples while several fit a panel, otherwise rows of one sample."""
+    budget = _CPU_PANEL if input.device.type == "cpu" else _ACCELERATOR_PANEL
+    row = g.columns * g.taps * g.channels * max(input.element_size(), 4)
+    rows = min(max(budget // row, 1), g.rows)
+    samples = max(budget // (row * g.rows), 1) if rows == g.rows else 1
+    for first in range(0, g.batch, samples):
+        for start in range(0, g.rows, rows):
+            stop = min(start + rows, g.rows)
+            top = start * g.stride[0] - g.padding[0]
+            bottom = (stop - 1) * g.stride[0] - g.padding[0] + (g.kernel[0] - 1) * g.dilation[0] + 1
+            above = min(max(top, 0), g.height)
+            below = max(min(bottom, g.height), above)
+            yield _Piece(
+                slice(first, min(first + samples, g.batch)),
+                slice(start, stop),
+                slice(above, below),
+                slice(above - top, below - top),
+                bottom - top,
+            )
+
+
+def _place(tensor: Tensor, piece: _Piece, groups: int) -> Tensor:
+    """A piece of an output, or of its gradient: ``(group, sample, row, column, output)``."""
+    part = tensor[piece.samples, :, piece.rows]
+    shape = (part.shape[0], groups, -1, *part.shape[2:])
+    return part.view(shape).permute(1, 0, 3, 4, 2)
+
+
+class _Buffer:
+    """Memory that is reused from piece to piece, so that it stays in cache."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._memory = like.new_empty(0)
+
+    def view(self, shape: Sequence[int]) -> Tensor:
+        size = math.prod(shape)
+        if self._memory.numel() < size:
+            self._memory = self._memory.new_empty(size)
+        return self._memory[:size].view(shape)
+
+
+def _working_dtype(input: Tensor) -> torch.dtype:
+    """The dtype of panels: a CPU has fast matrix products of float32 and float64 only."""
+    if input.device.type == "cpu" and input.dtype in (torch.bfloat16, torch.float16):
+        return torch.float32
+    return input.dtype
+
+
+def _matrix(g: _Geometry, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """The weight as ``(group, tap and channel, output)``."""
+    split = weight.reshape(g.groups, g.outputs // g.groups, -1, g.taps)
+    return split.permute(0, 3, 2, 1).reshape(g.groups, -1, g.outputs // g.groups).to(dtype)
+
+
+def _patches(g: _Geometry, input: Tensor, piece: _Piece, dtype: torch.dtype) -> Tensor:
+    """The patches of a piece, a view in the order of a panel.
+
+    Only the piece is padded, and in the same copy brought to channels-last order and ``dtype``.
+    """
+    source = input[piece.samples, :, piece.inside].permute(0, 2, 3, 1)
+    samples, width, channels = source.shape[0], g.width + 2 * g.padding[1], g.channels // g.groups
+    if source.shape[1:3] == (piece.height, width) and source.dtype == dtype:
+        padded = source.contiguous()
+    else:
+        padded = input.new_zeros((samples, piece.height, width, g.channels), dtype=dtype)
+        padded[:, piece.seen, g.padding[1] : g.padding[1] + g.width] = source
+    down, across = width * g.channels, g.channels
+    rows = piece.rows.stop - piece.rows.start
+    size = (g.groups, samples, rows, g.columns, *g.kernel, channels)
+    steps = (
+        *(channels, piece.height * down, g.stride[0] * down, g.stride[1] * across),
+        *(g.dilation[0] * down, g.dilation[1] * across, 1),
+    )
+    return padded.as_strided(size, steps, padded.storage_offset())
+
+
+def _factors(similarity: Tensor, piece: _Piece, dtype: torch.dtype) -> Tensor:
+    """The similarity of a piece, position by position: ``(sample, row, column, tap[, tap])``."""
+    samples = slice(None) if similarity.shape[0] == 1 else piece.samples
+    return similarity[samples, ..., piece.rows, :].movedim((-2, -1), (1, 2)).to(dtype)
+
+
+def _weigh(patches: Tensor, factors: Tensor, panel: Tensor) -> None:
+    """Fill a panel: patches weighted by a diagonal similarity, or mixed by a full one."""
+    if factors.dim() == 4:
+        split = factors.view(*factors.shape[:3], *patches.shape[4:6], 1)
+        torch.mul(patches, split, out=panel)
+    else:
+        _mix(factors, patches, panel)
+
+
+def _mix(factors: Tensor, patches: Tensor, panel: Tensor) -> None:
+    """``panel[..., i, c] = sum_j factors[..., i, j] patches[..., j, c]`` at every position."""
+    taps = factors.shape[-1]
+    left = factors.expand(*patches.shape[:4], taps, taps).reshape(-1, taps, taps)
+    right = patches.reshape(-1, taps, patches.shape[-1])
+    torch.bmm(left, right, out=panel.view(right.shape))
+
+
+class _Gradients:
+    """The gradients of one backward pass, summed piece by piece."""
+
+    def __init__(
+        self,
+        g: _Geometry,
+        input: Tensor,
+        weight: Tensor,
+        similarity: Tensor,
+        mask: Sequence[bool],
+        dtype: torch.dtype,
+    ) -> None:
+        self._g = g
+        self._dtype = dtype
+        self._matrix = _matrix(g, weight, dtype)
+        self._input: Tensor | None = None
+        self._weight: Tensor | None = None
+        self._similarity: Tensor | None = None
+        # An element of the input or of the similarity is added to a few times only, an element of
+        # the weight once per piece: that sum is kept in at least float32.
+        if mask[0]:
+            self._input = torch.zeros_like(input, memory_format=format_of(input))
+        if mask[1]:
+            wide = torch.promote_types(dtype, torch.float32)
+            self._weight = torch.zeros_like(self._matrix, dtype=wide)
+        if mask[2]:
+            self._similarity = similarity.new_zeros(similarity.shape)
+        self._panel, self._other = _Buffer(self._matrix), _Buffer(self._matrix)
+
+    def add(self, piece: _Piece, gy: Tensor, input: Tensor, similarity: Tensor) -> None:
+        """Add what one piece contributes to every gradient that is asked for."""
+        factors = _factors(similarity, piece, self._dtype)
+        patches = _patches(self._g, input, piece, self._dtype)
+        gy = gy.to(self._dtype).reshape(self._g.groups, -1, gy.shape[-1])
+        size = (*gy.shape[:2], self._matrix.shape[1])
+        if self._input is not None or self._similarity is not None:
+            torch.bmm(gy, self._matrix.transpose(1, 2), out=self._panel.view(size))
+            gradient = self._panel.view(patches.shape)
+            if self._similarity is not None:
+                self._add_similarity(self._similarity, piece, gradient, patches)
+            if self._input is not None:
+                self._add_input(self._input, piece, gradient, factors)
+        if self._weight is not None:
+            _weigh(patches, factors, self._panel.view(patches.shape))
+            self._weight += torch.bmm(self._panel.view(size).transpose(1, 2), gy)
+
+    def result(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The three gradients; an empty tensor stands for one that was not asked for."""
+        g, none = self._g, weight.new_empty(0)
+        gw = none
+        if self._weight is not None:
+            split = self._weight.view(g.groups, g.taps, -1, g.outputs // g.groups)
+            gw = split.permute(0, 3, 2, 1).reshape(weight.shape).to(weight.dtype).contiguous()
+        gx, gm = self._input, self._similarity
+        return none if gx is None else gx, gw, none.clone() if gm is None else gm
+
+    def _add_similarity(
+        self, total: Tensor, piece: _Piece, gradient: Tensor, patches: Tensor
+    ) -> None:
+        """Dot products, over channels and groups, of patches and the gradient of weighted ones."""
+        taps, channels = self._g.taps, patches.shape[-1]
+        if total.dim() == 4:
+            products = self._other.view(patches.shape)
+            torch.mul(gradient, patches, out=products)
+            result = products.sum((0, -1)).flatten(-2)
+        else:
+            right = patches.reshape(-1, taps, channels).transpose(1, 2)
+            products = torch.bmm(gradient.view(-1, taps, channels), right)
+            result = products.view(*patches.shape[:4], taps, taps).sum(0)
+        place = total[..., piece.rows, :].movedim((-2, -1), (1, 2))
+        if total.shape[0] == 1:
+            place += result.sum(0, keepdim=True)
+        else:
+            place[piece.samples] = result.to(total.dtype)
+
+    def _add_input(self, total: Tensor, piece: _Piece, gradient: Tensor, factors: Tensor) -> None:
+        """Weigh the gradient of the weighted patches back and add each tap where it was read."""
+        g = self._g
+        channels, width = gradient.shape[-1], g.width + 2 * g.padding[1]
+        padded = gradient.new_zeros(gradient.shape[1], piece.height, width, g.groups, channels)
+        full = factors.dim() == 5
+        if full:
+            mixed = self._other.view(gradient.shape)
+            _mix(factors.transpose(-1, -2), gradient, mixed)
+            gradient = mixed
+        taps = gradient.flatten(4, 5)
+        for tap in range(g.taps):
+            top = tap // g.kernel[1] * g.dilation[0]
+            left = tap % g.kernel[1] * g.dilation[1]
+            bottom = top + (gradient.shape[2] - 1) * g.stride[0] + 1
+            right = left + (g.columns - 1) * g.stride[1] + 1
+            place = padded[:, top : bottom : g.stride[0], left : right : g.stride[1]]
+            place = place.permute(3, 0, 1, 2, 4)
+            if full:
+                place += taps[..., tap, :]
+            else:
+                place.addcmul_(taps[..., tap, :], factors[..., tap, None])
+        inner = padded[:, piece.seen, g.padding[1] : g.padding[1] + g.width].flatten(3)
+        total[piece.samples, :, piece.inside] += inner.permute(0, 3, 1, 2)
