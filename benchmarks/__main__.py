@@ -17,7 +17,7 @@ import torch
 
 from .timing import Timing
 
-NAMES = ("static_step", "dynamic_op")
+NAMES = ("static_step", "dynamic_op", "network_step", "growth")
 
 
 def main() -> None:
@@ -25,11 +25,14 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     for name in arguments.names or NAMES:
         print(f"{name} ({arguments.rounds} rounds, {arguments.threads} threads)")
-        tables = importlib.import_module(f"benchmarks.{name}").run(arguments.rounds)
+        module = importlib.import_module(f"benchmarks.{name}")
+        tables = module.run(arguments.rounds)
         for title, timings in tables.items():
             show(title, timings)
         if arguments.out is not None:
-            write(arguments.out, name, arguments.rounds, tables)
+            path = write(arguments.out, name, arguments.rounds, tables)
+            if hasattr(module, "plot"):
+                module.plot(tables, path.with_suffix(".png"))
 
 
 def parse() -> argparse.Namespace:
@@ -47,7 +50,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--threads", type=int, default=torch.get_num_threads(), help="default: PyTorch's choice"
     )
-    parser.add_argument("--out", type=Path, help="folder for one JSON file a benchmark and run")
+    parser.add_argument("--out", type=Path, help="folder for one JSON file (and plot) a run")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(NAMES)
     if unknown:
@@ -70,7 +73,7 @@ def show(title: str, timings: list[Timing]) -> None:
         print(f"  {t.name:<28}{t.milliseconds:>9.2f}{t.ratio:>8.2f}  {quartiles}", flush=True)
 
 
-def write(folder: Path, name: str, rounds: int, tables: dict[str, list[Timing]]) -> None:
+def write(folder: Path, name: str, rounds: int, tables: dict[str, list[Timing]]) -> Path:
     now = datetime.now(UTC)
     record = {
         "benchmark": name,
@@ -81,12 +84,18 @@ def write(folder: Path, name: str, rounds: int, tables: dict[str, list[Timing]])
         "processor": processor(),
         "threads": torch.get_num_threads(),
         "rounds": rounds,
-        "tables": {title: [asdict(t) for t in timings] for title, timings in tables.items()},
+        "tables": {title: [record_of(t) for t in timings] for title, timings in tables.items()},
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{now:%Y%m%d-%H%M%S}.json"
     path.write_text(json.dumps(record, indent=1) + "\n")
     print(f"\n  written to {path}")
+    return path
+
+
+def record_of(timing: Timing) -> dict[str, object]:
+    """A timing as JSON: what was not measured is left out."""
+    return {k: v for k, v in asdict(timing).items() if not (isinstance(v, float) and isnan(v))}
 
 
 def commit() -> str:

@@ -176,7 +176,7 @@ class TwoLayers(nn.Module):
 
     def forward(self, input: Tensor, window: Window) -> Tensor:
         """``(N, C, H, W)`` to ``(N, outputs, P, Q)``, or ``(B, I)`` to ``(B, outputs)``."""
-        hidden = F.relu(self.first_norm(self._first(input, window)))
+        hidden = self.first_norm(self._first(input, window)).relu_()  # nobody else reads it
         output: Tensor = self.last_norm(self._last(hidden))
         kind = self.config.output if isinstance(self.config, ConvPredictor) else "none"
         if kind == "normalized":

@@ -76,9 +76,10 @@ def sphere_conv2d(
         norm = patch_norm(input, kernel, stride, padding, dilation, groups)
         if groups > 1:
             norm = norm.repeat_interleave(weight.shape[0] // groups, dim=1)
-        output = output / norm
+        # The reciprocal of the small tensor first: a product has the cheaper gradient.
+        output = output * norm.reciprocal()
     if normalize != "input":
-        output = output / _norm(weight.flatten(1))[:, None, None]
+        output = output * _norm(weight.flatten(1)).reciprocal()[:, None, None]
     output = _of_angle(output, operator, sharpness)
     return output if bias is None else output + bias[:, None, None]
 
