@@ -72,6 +72,20 @@ def test_first_steps_runs_and_shows_what_it_promises():
     assert difference <= 1e-5
 
 
+def test_sequences_shows_products_that_plain_layers_cannot_learn():
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "sequences.py"],
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    scores = {line[44:62].strip(): float(line.split()[-1]) for line in done.stdout.splitlines()[1:]}
+    assert scores["Conv1d"] < 0.1
+    assert scores["Linear"] < 0.1
+    assert scores["DynamicConv1d"] > 0.8
+    assert scores["DynamicLinear"] > 0.8
+    assert scores["DynamicLSTMCell"] > 0.8
+
+
 def test_benchmarks_command():
     def run(*arguments):
         return subprocess.run(
@@ -80,6 +94,7 @@ def test_benchmarks_command():
         )  # fmt: skip
 
     assert "static_step" in run("--help").stdout
+    assert "growth" in run("--help").stdout
     wrong = run("nonsense")
     assert wrong.returncode == 2
     assert "got nonsense" in wrong.stderr
