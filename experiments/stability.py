@@ -25,14 +25,21 @@ from torch import Tensor, nn
 
 import neural_similarity as ns
 
-# The authors' start, where predictions differ from the identity at once; and no BatchNorm in the
-# CNN predictors, which would be a normalisation of another kind.
+# The CNN predictors have the authors' start, where predictions differ from the identity at once,
+# and no BatchNorm, which would be a normalisation of another kind. At the authors' tiny scale they
+# start near the identity all the same, so both kinds also run at He's scale, without BatchNorm.
 PREDICTORS: dict[str, ns.SpherePredictor | ns.ConvPredictor | None] = {
     "no similarity": None,
     "SphereNet": ns.SpherePredictor(),
     "SphereNet, authors' start": ns.SpherePredictor(start="authors"),
     "full SphereNet": ns.SpherePredictor(normalize="both"),
     "CNN": ns.ConvPredictor(output="none", start="authors"),
+    "CNN, He's scale": ns.ConvPredictor(
+        output="none", start="authors", first_scale=1.0, last_scale=1.0
+    ),
+    "SphereNet, He's scale": ns.SpherePredictor(
+        batch_norm=False, start="authors", first_scale=1.0, last_scale=1.0
+    ),
     "CNN, normalized output": ns.ConvPredictor(output="normalized", start="authors"),
     "CNN, sigmoid output": ns.ConvPredictor(output="sigmoid", start="authors"),
 }

@@ -56,15 +56,18 @@ class PredictorConfig:
         batch_norm: BatchNorm behind both layers; None is the authors' choice.
         residual: learn the difference to the identity, as the paper advises.
         start: ``"identity"``: the layer begins exactly as the plain one, by a last layer (or its
-            BatchNorm's gain) that begins at zero. ``"authors"``: as in the authors' code (first
-            layer 0.1 × He, last 0.001 × He; BatchNorm with gains one and eps 1e-3), which is the
-            identity plus a little noise.
+            BatchNorm's gain) that begins at zero. ``"authors"``: as in the authors' code, with
+            BatchNorm gains one and eps 1e-3, which is the identity plus a little noise.
+        first_scale, last_scale: of the two layers' initial weights, in units of He's; the
+            defaults are the authors'.
     """
 
     hidden: int | None = None
     batch_norm: bool | None = None
     residual: bool = True
     start: Start = "identity"
+    first_scale: float = 0.1
+    last_scale: float = 0.001
 
     kind: ClassVar[str]
 
@@ -164,8 +167,9 @@ class TwoLayers(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Scales of the authors' code; from the identity, the last factor begins at zero."""
-        for layer, scale in ((self.first, 0.1), (self.last, 0.001)):
+        """Draw the weights; from the identity, the last factor begins at zero."""
+        scales = (self.config.first_scale, self.config.last_scale)
+        for layer, scale in zip((self.first, self.last), scales, strict=True):
             nn.init.normal_(layer.weight, std=scale * sqrt(2 / layer.weight[0].numel()))
         for norm in (self.first_norm, self.last_norm):
             if not isinstance(norm, nn.Identity):
