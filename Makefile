@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test check lint types contract clean
+.PHONY: help demo test test-pure check lint types contract clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    set up, then show the main job on embedded data (under two minutes)"
 	@echo "make test    set up, then run the tests"
+	@echo "make test-pure  the dynamic tests once more, without the compiled operator"
 	@echo "make check   lint, types, import contract and tests"
 	@echo "make clean   remove the environment and caches"
 
@@ -23,6 +24,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+test-pure: $(READY)
+	NEURAL_SIMILARITY_COMPILED=0 $(BIN)/python -m pytest -q tests/test_dynamic.py tests/test_similarity_conv.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ from torch import nn
 
 import neural_similarity as ns
 from neural_similarity import structures
-from neural_similarity.nn.inventory import layer_similarities
+from neural_similarity.nn.inventory import layer_similarities, named_similarities
 
 PREDICTORS = {
     "sphere": ns.SpherePredictor(hidden=4),
@@ -105,9 +105,15 @@ def test_every_kind_of_padding(options, mode):
     )
     dynamic.load_state_dict(plain.state_dict())
     input = torch.randn(2, 3, 9, 8)
-    expected = plain(F.pad(input, (0, 0, 0, 0)))
-    torch.testing.assert_close(dynamic(input), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(dynamic(input), plain(input), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(dynamic(input[0]), plain(input[0]), rtol=1e-4, atol=1e-5)
+    disturb(dynamic)
+    dynamic.eval()
+    explicit = ns.nn.DynamicConv2d(3, 4, (4, 3), dilation=(1, 2), predictor=SMALL).eval()
+    explicit.load_state_dict(dynamic.state_dict())
+    around = {"same": (2, 2, 1, 2), (2, 1): (1, 1, 2, 2)}[options["padding"]]
+    padded = F.pad(input, around, mode="constant" if mode == "zeros" else mode)
+    torch.testing.assert_close(dynamic(input), explicit(padded), rtol=1e-4, atol=1e-4)
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
@@ -314,6 +320,12 @@ def test_conv1d_is_a_conv2d_of_one_row(mode):
     disturb(layer)
     assert not torch.allclose(layer(input), plain(input))
     assert layer.predictor.network.last.weight.shape == (3, 4, 1, 3), "it stays in its row"
+    row = ns.nn.DynamicConv2d(
+        4, 6, (1, 3), stride=(1, 2), padding=(0, 2), groups=2, padding_mode=mode, predictor=SMALL
+    )
+    state = {k: v.unsqueeze(2) if k == "weight" else v for k, v in layer.state_dict().items()}
+    row.load_state_dict(state)
+    torch.testing.assert_close(layer.eval()(input), row.eval()(input.unsqueeze(2)).squeeze(2))
 
 
 def test_files_hold_predictors_too(tmp_path):
@@ -433,8 +445,16 @@ def test_configuration_errors():
         ns.SpherePredictor(start="zero")
     with pytest.raises(ns.UnknownNameError, match=r"ConvPredictor: .* got 'tanh'"):
         ns.ConvPredictor(output="tanh")
-    with pytest.raises(ns.ShapeError, match="at least 1 hidden unit, got 0"):
-        ns.SpherePredictor(hidden=0)
+    for hidden in (0, True, "4"):
+        with pytest.raises(ns.ShapeError, match=r"hidden to be a whole number of at least 1, got"):
+            ns.SpherePredictor(hidden=hidden)
+    with pytest.raises(ns.ShapeError, match="expected residual=True with start='identity'"):
+        ns.SpherePredictor(residual=False)
+    with pytest.raises(ns.AttachError, match="shared_width of at least 1, got 0"):
+        ns.DynamicSimilarity(shared_width=0)
+    for wrong in ("sphere", ns.SpherePredictor, 3):
+        with pytest.raises(ns.AttachError, match=r"DynamicConv2d: expected predictor to be"):
+            ns.nn.DynamicConv2d(3, 3, 3, predictor=wrong)
     with pytest.raises(ns.UnknownNameError, match=r"DynamicSimilarity: .* got 'diag'"):
         ns.DynamicSimilarity("diag")
     model = ns.attach(nn.Sequential(nn.Conv2d(3, 3, 3)), DYNAMIC)
@@ -455,3 +475,174 @@ def test_merging_leaves_dynamic_layers_as_they_are():
     torch.testing.assert_close(ns.merge(model)(input), before)
     assert type(model[0]) is nn.Conv2d
     assert isinstance(model[1], ns.nn.DynamicConv2d)
+
+
+def predicted_by_hand(network, input, config, stride, padding):
+    """The predictor in the paper's words, one position and unit at a time; 3×3 kernels."""
+
+    def norm(v):
+        return (float(v @ v) + 1e-4) ** 0.5
+
+    def layer(x, weight, sphere, both, stride, padding):
+        P, Q = ((s + 2 * padding - 3) // stride + 1 for s in x.shape[2:])
+        y = torch.empty(len(x), len(weight), P, Q, dtype=x.dtype)
+        for n in range(len(x)):
+            for p in range(P):
+                for q in range(Q):
+                    patch = oracle.patch(
+                        x[n],
+                        range(x.shape[1]),
+                        (p, q),
+                        (3, 3),
+                        (stride,) * 2,
+                        (padding,) * 2,
+                        (1, 1),
+                    )
+                    for o, w in enumerate(weight.reshape(len(weight), -1)):
+                        value = float(w @ patch)
+                        value /= norm(patch) if sphere else 1
+                        value /= norm(w) if both else 1
+                        y[n, o, p, q] = value
+        return y
+
+    def batch_norm(module, x):
+        if isinstance(module, nn.Identity):
+            return x
+        shape = (1, -1, 1, 1)
+        scale = module.weight / (module.running_var + module.eps).sqrt()
+        return (x - module.running_mean.reshape(shape)) * scale.reshape(
+            shape
+        ) + module.bias.reshape(shape)
+
+    sphere = isinstance(config, ns.SpherePredictor)
+    both = sphere and config.normalize == "both"
+    hidden = layer(input, network.first.weight, sphere, both, stride, padding)
+    hidden = batch_norm(network.first_norm, hidden).clamp(min=0)
+    z = batch_norm(network.last_norm, layer(hidden, network.last.weight, both, both, 1, 1))
+    if not sphere and config.output == "normalized":
+        z = z / (z.square().sum(1, keepdim=True) + 1e-4).sqrt()
+    if not sphere and config.output == "sigmoid":
+        z = 1 / (1 + torch.exp(-z)) - 0.5
+    return z
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("structure", ["diagonal", "unconstrained"])
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_predictors_are_what_the_paper_says(name, structure):
+    layer = ns.nn.DynamicConv2d(
+        2, 3, 3, stride=2, padding=1, structure=structure, predictor=PREDICTORS[name]
+    ).double()
+    disturb(layer)
+    input = torch.randn(2, 2, 6, 7, dtype=torch.float64)
+    layer(input)  # BatchNorm statistics of their own
+    layer.eval()
+    z = predicted_by_hand(layer.predictor.network, input, PREDICTORS[name], 2, 1)
+    if structure == "diagonal":
+        truth = z + 1
+    else:
+        truth = z.reshape(2, 9, 9, 3, 4) + torch.eye(9)[..., None, None]
+    torch.testing.assert_close(layer.similarity(input), truth)
+
+
+def test_half_a_predictor_is_refused():
+    layer = ns.nn.DynamicConv2d(3, 4, 3, predictor=SMALL)
+    state = layer.state_dict()
+    del state["predictor.network.last.weight"]
+    with pytest.raises(RuntimeError, match=r"Missing key.*predictor\.network\.last\.weight"):
+        ns.nn.DynamicConv2d(3, 4, 3, predictor=SMALL).load_state_dict(state)
+
+
+def test_a_second_attachment_stays_out_of_predictors():
+    model = ns.attach(PlainCNN(), ns.DynamicSimilarity(predictor=SMALL, target_modules=["3"]))
+    ns.attach(model, ns.StaticSimilarity(exclude_modules=["3"]))
+    names = [name for name, _ in named_similarities(model)]
+    assert names == ["features.0.weight", "features.3.predictor", "features.6.weight"]
+    linear = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    ns.attach(linear, ns.DynamicSimilarity(predictor=SMALL, target_modules=["1"]))
+    ns.freeze_backbone(linear)
+    assert linear[1].weight.requires_grad, "the classifier, not the predictor's last layer"
+
+
+def test_the_summary_counts_what_merging_leaves():
+    model = PlainCNN()
+    plain = sum(p.numel() for p in model.parameters())
+    ns.attach(model, ns.DynamicSimilarity(predictor=SMALL, target_modules=["3"]))
+    ns.attach(model, ns.StaticSimilarity(target_modules=["0"]))
+    summary = ns.trainable_summary(model)
+    assert summary.deployed == summary.total - 9
+    assert summary.similarity == summary.total - plain
+
+
+def test_files_keep_separate_shared_predictors_apart(tmp_path):
+    path = tmp_path / "file"
+    config = ns.DynamicSimilarity(predictor=SMALL, shared=True, shared_width=4)
+
+    def network():
+        pair = [nn.Sequential(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)) for _ in range(2)]
+        return nn.ModuleDict(dict(zip("ab", pair, strict=True)))
+
+    model = network()
+    ns.attach(model["a"], config)
+    ns.attach(model["b"], config)
+    disturb(model)
+    ns.save_similarity(model, path)
+    loaded = ns.load_similarity(network(), path)
+    for ours, theirs in zip(
+        ns.similarity_parameters(model), ns.similarity_parameters(loaded), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+    together = ns.attach(network(), config)
+    with pytest.raises(ns.FileFormatError, match="share one where the file has two"):
+        ns.load_similarity(together, path)
+    partly = network()
+    ns.attach(partly["a"][0], config)
+    with pytest.raises(ns.FileFormatError, match=r"got a.0 with and a.1 without"):
+        ns.load_similarity(partly, path)
+
+
+def test_the_meta_device_can_be_filled_in():
+    with torch.device("meta"):
+        layer = ns.nn.DynamicConv2d(3, 4, 3, predictor=SMALL)
+    layer.to_empty(device="cpu")
+    for module in reversed(list(layer.modules())):  # from the inside out
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    assert torch.equal(layer.similarity(torch.randn(1, 3, 5, 5)), torch.ones(1, 9, 3, 3))
+
+
+def test_dense_layers_take_any_batch():
+    linear, cell = ns.nn.DynamicLinear(6, 4, block_size=3), ns.nn.DynamicLSTMCell(3, 5)
+    assert linear(torch.randn(0, 6)).shape == (0, 4)
+    assert linear(torch.randn(6)).shape == (4,)
+    assert cell(torch.randn(0, 3))[0].shape == (0, 5)
+    assert cell(torch.randn(1, 3))[0].shape == (1, 5)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "unconstrained"])
+def test_second_derivatives_through_a_whole_layer(structure):
+    layer = ns.nn.DynamicConv2d(2, 2, (3, 2), padding=1, structure=structure, predictor=SMALL)
+    layer.double().eval()
+    disturb(layer)
+    parameters = dict(layer.named_parameters())
+
+    def f(input, *values):
+        return torch.func.functional_call(
+            layer, dict(zip(parameters, values, strict=True)), (input,)
+        )
+
+    input = torch.randn(1, 2, 3, 3, dtype=torch.float64, requires_grad=True)
+    tensors = (input, *(p.detach().requires_grad_() for p in parameters.values()))
+    assert torch.autograd.gradcheck(f, tensors, fast_mode=True)
+    assert torch.autograd.gradgradcheck(f, tensors, fast_mode=True)
+
+
+def test_channels_last_gives_the_same_and_stays():
+    layer = ns.nn.DynamicConv2d(4, 6, 3, padding=1, predictor=SMALL).eval()
+    disturb(layer)
+    input = torch.randn(2, 4, 7, 8)
+    expected = layer(input)
+    last = torch.channels_last
+    result = layer.to(memory_format=last)(input.to(memory_format=last))
+    assert result.is_contiguous(memory_format=last)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)

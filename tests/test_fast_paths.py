@@ -544,7 +544,7 @@ def test_built_once_by_several_processes(tmp_path: Path) -> None:
     for process in processes:
         output, _ = process.communicate()
         assert output.decode().strip() == "[False, False]"
-    assert len(list(tmp_path.iterdir())) == 1
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".sha256", ".so"]
     assert "building" not in _run(LOAD, NEURAL_SIMILARITY_CACHE=str(tmp_path)).stderr
 
 
@@ -560,3 +560,66 @@ def test_one_openmp_runtime() -> None:
         "print(len({m for m in maps if 'libgomp' in m or 'libomp' in m or 'libiomp' in m}))"
     )
     assert _run(code).stdout.strip() == "1"
+
+
+def test_the_dispatcher_takes_the_compiled_path_where_it_can() -> None:
+    if (kernels := compiled.load()) is None:
+        pytest.skip("no compiler")
+    assert registered._choose(torch.zeros(1)) is kernels
+    assert registered._choose(torch.zeros(1, dtype=torch.float64)) is kernels
+    assert registered._choose(torch.zeros(1, dtype=torch.bfloat16)) is panels
+    assert registered._choose(torch.zeros(1, device="meta")) is panels
+
+
+def test_a_damaged_library_is_built_again(tmp_path: Path) -> None:
+    if compiled.load() is None:
+        pytest.skip("no compiler")
+    whole = compiled._library()
+    for file in (whole, whole.with_suffix(".sha256")):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    copy = tmp_path / whole.name
+    copy.write_bytes(copy.read_bytes()[:-1000])
+    assert not compiled._is_whole(copy)
+    assert compiled._is_whole(whole)
+
+
+@torch_warns_about_itself
+def test_functional_transforms_and_forward_mode() -> None:
+    case = CASES["strided"]
+    x, weight, similarity = operands(case)
+
+    def f(w: Tensor) -> Tensor:
+        return registered.similarity_conv2d(x, w, similarity, *settings(case))
+
+    tangent = torch.randn_like(weight)
+    value, derivative = torch.func.jvp(f, (weight,), (tangent,))
+    same(value, f(weight), 1e-12)
+    same(derivative, f(tangent), 1e-12)  # it is linear
+    gradient = torch.func.grad(lambda w: f(w).square().sum())(weight)
+    leaf = weight.clone().requires_grad_()
+    (truth,) = torch.autograd.grad(f(leaf).square().sum(), leaf)
+    same(gradient, truth, 1e-12)
+    batch = torch.stack([weight, tangent])
+    same(torch.func.vmap(f)(batch), torch.stack([f(weight), f(tangent)]), 1e-12)
+
+
+def test_backward_inside_autocast_is_not_rounded(path: str) -> None:
+    case = CASES["wide"]
+    ours = [t.requires_grad_() for t in operands(case, dtype=torch.float32)]
+    y = registered.similarity_conv2d(*ours, *settings(case))
+    expected = torch.autograd.grad(y.sum(), ours, retain_graph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = torch.autograd.grad(y.sum(), ours)
+    for one, other in zip(found, expected, strict=True):
+        same(one, other, 1e-6)
+
+
+def test_a_gradient_of_another_size_is_refused(path: str) -> None:
+    case = CASES["rgb"]
+    x, weight, similarity = operands(case)
+    with pytest.raises(ValueError, match=r"the gradient \(1, 5, 2, 2\) does not fit the output"):
+        BACKWARD(
+            torch.randn(1, 5, 2, 2).double(), x, weight, similarity, *settings(case), [True] * 3
+        )
+    with pytest.raises(ValueError, match="one real dtype"):
+        FORWARD(x + 0j, weight + 0j, similarity + 0j, *settings(case))

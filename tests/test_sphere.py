@@ -141,5 +141,24 @@ def test_bad_choices():
         sphere_conv2d(torch.zeros(1, 1, 3, 3), torch.zeros(1, 1, 3, 3), operator="cos")
     with pytest.raises(ns.ShapeError, match="An angle needs both lengths"):
         sphere_linear(torch.zeros(1, 3), torch.zeros(1, 3), operator="linear", normalize="input")
+    with pytest.raises(ns.ShapeError, match="SphereLinear: expected normalize='both'"):
+        ns.nn.SphereLinear(3, 3, operator="linear", normalize="input")
     with pytest.raises(ns.UnknownNameError, match=r"SphereConv2d: .*'learnable_sigmoid'"):
         ns.nn.SphereConv2d(3, 3, 3, operator="tanh")
+
+
+def test_long_patches_do_not_overflow_in_half_precision():
+    input, weight = 20 * torch.randn(1, 64, 6, 6), torch.randn(3, 64, 3, 3) / 24
+    exact = sphere_conv2d(input, weight, normalize="input")
+    half = sphere_conv2d(input.half(), weight.half(), normalize="input")
+    torch.testing.assert_close(half.float(), exact, rtol=0.02, atol=0.01)
+    with torch.autocast("cpu", torch.float16):
+        cast = sphere_conv2d(input, weight, normalize="input")
+    torch.testing.assert_close(cast.float(), exact, rtol=0.02, atol=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_angle_of_parallel_vectors_has_a_finite_slope(dtype):
+    vector = torch.randn(1, 64).to(dtype).requires_grad_()
+    sphere_linear(vector, vector.detach(), operator="linear").sum().backward()
+    assert vector.grad.isfinite().all()

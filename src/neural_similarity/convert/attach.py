@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from math import prod
 from typing import Any, TypeVar
 
@@ -43,6 +44,7 @@ def attach(model: _Model, config: StaticSimilarity | DynamicSimilarity) -> _Mode
         True
     """
     _check_arguments(model, config)
+    config = replace(config)  # files tell attachments apart by this object
     chosen = select(model, config.target_modules, config.exclude_modules)
     if config.target_modules == ALL_CONV and config.skips_single_taps:
         chosen = _without_single_taps(chosen)

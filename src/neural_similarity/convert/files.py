@@ -99,12 +99,25 @@ def load_similarity(model: _Model, path: str | os.PathLike[str]) -> _Model:
         present = made[name][1] if name in made else layer_similarities(modules[name])
         for key, tensor in _numbers(name, present):
             pairs.append((tensor, _tensor(path, tensors, key, tensor)))
+    _refuse_lost_numbers(path, pairs)
     with torch.no_grad():
         for tensor, value in pairs:
             tensor.copy_(value)
     for name, (config, similarities) in made.items():
         config.apply(modules[name], similarities)
     return model
+
+
+def _refuse_lost_numbers(path: str | os.PathLike[str], pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """One predictor shared here must be one in the file too."""
+    values: dict[int, Tensor] = {}
+    for tensor, value in pairs:
+        if not torch.equal(values.setdefault(id(tensor), value), value):
+            raise FileFormatError(
+                f"load_similarity: expected predictors shared as in {str(path)!r}, got layers that "
+                f"share one where the file has two. Attach as when the file was saved, or load "
+                f"into a model without similarities."
+            )
 
 
 def _prepare_missing(
@@ -119,6 +132,17 @@ def _prepare_missing(
             for name, layer in description["layers"].items()
             if layer["attachment"] == place and not layer_similarities(modules[name])
         }
+        present = [
+            name
+            for name, layer in description["layers"].items()
+            if layer["attachment"] == place and name not in missing
+        ]
+        if missing and present and getattr(config, "shared", False):
+            raise FileFormatError(
+                f"load_similarity: expected all layers that share a predictor to have it, or none, "
+                f"got {', '.join(present)} with and {', '.join(missing)} without. Load into a "
+                f"model without similarities."
+            )
         for name, similarities in config.prepare(missing).items():
             made[name] = (config, similarities)
     return made

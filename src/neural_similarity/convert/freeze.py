@@ -9,7 +9,7 @@ from torch import nn
 
 from ..errors import AttachError
 from ..nn._targets import check_pattern
-from ..nn.inventory import named_similarities
+from ..nn.inventory import named_similarities, predictor_modules, static_similarities
 from .select import matches
 
 __all__ = ["TrainableSummary", "freeze_backbone", "similarity_parameters", "trainable_summary"]
@@ -82,12 +82,18 @@ def freeze_backbone(
 def trainable_summary(model: nn.Module) -> TrainableSummary:
     """Count what the model trains, holds, and will hold once merged."""
     similarity = list(similarity_parameters(model))
+    static = [
+        parameter
+        for module in model.modules()
+        for parametrization in static_similarities(module).values()
+        for parameter in parametrization.parameters()
+    ]
     total = sum(p.numel() for p in model.parameters())
     return TrainableSummary(
         trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
         total=total,
         similarity=sum(p.numel() for p in similarity if p.requires_grad),
-        deployed=total - sum(p.numel() for p in similarity),
+        deployed=total - sum(p.numel() for p in static),
     )
 
 
@@ -95,7 +101,8 @@ def _classifier(model: nn.Module) -> nn.Module:
     get_classifier = getattr(model, "get_classifier", None)
     if callable(get_classifier) and isinstance(found := get_classifier(), nn.Module):
         return found
-    linear = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    inside = predictor_modules(model)
+    linear = [m for m in model.modules() if isinstance(m, nn.Linear) and m not in inside]
     if not linear:
         raise AttachError(
             "freeze_backbone: expected a classifier (an nn.Linear, or get_classifier()), got a "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .._autocast import without_autocast
 from ..errors import AttachError
-from ..nn._autocast import without_autocast
 from ..nn.inventory import static_similarities
 from ..nn.static import SimilarityParametrization
 

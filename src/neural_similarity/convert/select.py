@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from ..errors import AttachError
+from ..nn.inventory import predictor_modules
 from ..nn.layouts import CONVOLUTIONS, can_attach
 
 __all__ = ["matches", "select"]
@@ -23,8 +24,10 @@ def select(
     if not isinstance(target, str):
         _every_suffix_means_something(model, target)
     names: dict[nn.Module, list[str]] = {}  # one module may have several names
+    inside = predictor_modules(model)
     for name, module in model.named_modules(remove_duplicate=False):
-        names.setdefault(module, []).append(name)
+        if module not in inside:
+            names.setdefault(module, []).append(name)
     _every_exclusion_means_something(names, exclude)
     chosen = {
         known[0]: module

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from .. import structures
 from .._shapes import pair
+from ..errors import AttachError
 from ..ops import similarity_conv2d
 from ..structures import Block, Structure
 from ._hooks import accept_missing_similarity
 from ._padding import explicit_padding
 from .layouts import features_in_block
 from .predictors import (
+    ConvPredictor,
     PredictedSimilarity,
     PredictorConfig,
     SpherePredictor,
@@ -84,7 +86,7 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
         structure: what M may be, by name or as an object. ``KernelShape(R)`` makes D static and
             predicts R (Section 3.5).
         predictor: :class:`SpherePredictor` (the default), :class:`ConvPredictor`, or a module of
-            your own: ``(input, window) -> (N, numbers, P, Q)``.
+            your own: ``(input, window) -> (N, numbers, P, Q)``, to which the identity is added.
 
     Cost: that of the convolution, its similarity (see
     :func:`~neural_similarity.ops.similarity_conv2d`), and the predictor's two convolutions.
@@ -271,7 +273,8 @@ class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
 
 def mix(features: Tensor, similarity: Tensor) -> Tensor:
     """Apply M, per sample, to each block of the features: ``(B, I)`` by ``(B, K[, K])``."""
-    blocks = features.reshape(features.shape[0], -1, similarity.shape[-1])
+    size = similarity.shape[-1]
+    blocks = features.reshape(features.shape[0], features.shape[-1] // size, size)
     if similarity.dim() == 2:
         return (blocks * similarity[:, None]).reshape(features.shape)
     return torch.bmm(blocks, similarity.mT).reshape(features.shape)
@@ -290,17 +293,24 @@ def predictions_for(
     make_network: NetworkMaker = TwoLayers,
 ) -> dict[str, PredictedSimilarity]:
     """The predictors that would make ``module`` a layer of class ``cls``; changes nothing."""
-    config = predictor if isinstance(predictor, PredictorConfig) else SpherePredictor()
-    config = config.for_structure(structure)
+    if predictor is None:
+        predictor = SpherePredictor()
+    if not isinstance(predictor, SpherePredictor | ConvPredictor | nn.Module):
+        raise AttachError(
+            f"{where}: expected predictor to be a SpherePredictor, a ConvPredictor or a module of "
+            f"your own, got {predictor!r}."
+        )
     made = {}
     for name, (block, channels, kernel_size) in cls.sites(module, block_size).items():  # type: ignore[arg-type]
         structure.check(block, where)
         if isinstance(predictor, nn.Module):
-            network = predictor
+            network, residual = predictor, True
         else:
+            config = predictor.for_structure(structure, dense=kernel_size is None)
             outputs = predicted_numbers(structure, block)
             network = make_network(config, channels, outputs, kernel_size)
-        made[name] = PredictedSimilarity(network, structure, block, config.residual)
+            residual = config.residual
+        made[name] = PredictedSimilarity(network, structure, block, residual)
     return made
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -20,6 +20,7 @@ from .dynamic import (
     predictions_for,
 )
 from .predictors import (
+    ConvPredictor,
     PredictedSimilarity,
     PredictorConfig,
     SpherePredictor,
@@ -58,6 +59,8 @@ class DynamicSimilarity:
         'DynamicConv2d'
     """
 
+    skips_single_taps: ClassVar[bool] = True  # one tap has nothing to predict but a gain
+
     structure: str | Structure = "diagonal"
     predictor: PredictorConfig = field(default_factory=SpherePredictor)
     shared: bool = False
@@ -71,17 +74,17 @@ class DynamicSimilarity:
         check_targets(
             "DynamicSimilarity", self.target_modules, self.exclude_modules, self.block_size
         )
-        if not isinstance(self.predictor, PredictorConfig):
+        if not (isinstance(self.shared_width, int) and self.shared_width >= 1):
+            raise AttachError(
+                f"DynamicSimilarity: expected shared_width of at least 1, got "
+                f"{self.shared_width!r}."
+            )
+        if not isinstance(self.predictor, SpherePredictor | ConvPredictor):
             raise AttachError(
                 f"DynamicSimilarity: expected predictor to be a SpherePredictor or ConvPredictor, "
                 f"got {type(self.predictor).__name__}. Each layer needs one of its own size; a "
                 f"module of your own goes to one layer, by DynamicConv2d(predictor=...)."
             )
-
-    @property
-    def skips_single_taps(self) -> bool:
-        """Whether a kernel of one tap has nothing to learn but a gain."""
-        return True
 
     def prepare(self, chosen: dict[str, nn.Module]) -> dict[str, dict[str, PredictedSimilarity]]:
         """The predictors for each layer, all checks made; changes nothing."""

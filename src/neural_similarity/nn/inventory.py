@@ -10,7 +10,13 @@ from .dynamic import DynamicLayer
 from .predictors import PredictedSimilarity
 from .static import SimilarityParametrization
 
-__all__ = ["Similarity", "layer_similarities", "named_similarities", "static_similarities"]
+__all__ = [
+    "Similarity",
+    "layer_similarities",
+    "named_similarities",
+    "predictor_modules",
+    "static_similarities",
+]
 
 Similarity = SimilarityParametrization | PredictedSimilarity
 
@@ -38,3 +44,9 @@ def named_similarities(model: nn.Module) -> Iterator[tuple[str, Similarity]]:
     for path, module in model.named_modules():
         for name, similarity in layer_similarities(module).items():
             yield f"{path}.{name}" if path else name, similarity
+
+
+def predictor_modules(model: nn.Module) -> set[nn.Module]:
+    """Everything inside predictors: part of a similarity, not of the network it serves."""
+    predictors = (m for m in model.modules() if isinstance(m, PredictedSimilarity))
+    return {inner for predictor in predictors for inner in predictor.modules()}

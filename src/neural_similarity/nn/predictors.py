@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -53,7 +54,8 @@ class PredictorConfig:
 
     Args:
         hidden: hidden units; None is the paper's 64 for a diagonal and 128 otherwise.
-        batch_norm: BatchNorm behind both layers; None is the authors' choice.
+        batch_norm: BatchNorm behind both layers; None is the authors' choice (for a diagonal), and
+            no BatchNorm in fully connected predictors.
         residual: learn the difference to the identity, as the paper advises.
         start: ``"identity"``: the layer begins exactly as the plain one, by a last layer (or its
             BatchNorm's gain) that begins at zero. ``"authors"``: as in the authors' code, with
@@ -74,16 +76,24 @@ class PredictorConfig:
     def __post_init__(self) -> None:
         where = type(self).__name__
         _check.known_name(where, "start", self.start, get_args(Start))
-        if self.hidden is not None and self.hidden < 1:
-            raise ShapeError(f"{where}: expected at least 1 hidden unit, got {self.hidden}.")
+        whole = isinstance(self.hidden, int) and not isinstance(self.hidden, bool)
+        if self.hidden is not None and not (whole and self.hidden >= 1):
+            raise ShapeError(
+                f"{where}: expected hidden to be a whole number of at least 1, got {self.hidden!r}."
+            )
+        if self.start == "identity" and not self.residual:
+            raise ShapeError(
+                f"{where}: expected residual=True with start='identity', got residual=False. M "
+                f"would start at zero and stay there. Use start='authors'."
+            )
 
-    def for_structure(self, structure: Structure) -> PredictorConfig:
-        """Fill in what was left to the paper's choice."""
+    def for_structure(self, structure: Structure, dense: bool = False) -> PredictorConfig:
+        """Fill in what was left to the paper's choice; ``dense`` is fully connected."""
         diagonal = _predicted_structure(structure).name == "diagonal"
         hidden = (64 if diagonal else 128) if self.hidden is None else self.hidden
-        batch_norm = (
-            self._default_batch_norm(diagonal) if self.batch_norm is None else self.batch_norm
-        )
+        batch_norm = self.batch_norm
+        if batch_norm is None:
+            batch_norm = self._default_batch_norm(diagonal) and not dense
         return replace(self, hidden=hidden, batch_norm=batch_norm)
 
     def _default_batch_norm(self, diagonal: bool) -> bool:
@@ -180,7 +190,7 @@ class TwoLayers(nn.Module):
 
     def forward(self, input: Tensor, window: Window) -> Tensor:
         """``(N, C, H, W)`` to ``(N, outputs, P, Q)``, or ``(B, I)`` to ``(B, outputs)``."""
-        hidden = self.first_norm(self._first(input, window)).relu_()  # nobody else reads it
+        hidden = self.first_norm(self._first(input, window)).relu()
         output: Tensor = self.last_norm(self._last(hidden))
         kind = self.config.output if isinstance(self.config, ConvPredictor) else "none"
         if kind == "normalized":
@@ -236,12 +246,21 @@ class PredictedSimilarity(nn.Module):
         super().__init__()
         self.network = network
         self.block = block
+        self.residual = residual
         self.inner = _predicted_structure(structure)
         self.outer = structure if isinstance(structure, structures.KernelShape) else None
         if self.outer is not None:
             self.shape_numbers = nn.Parameter(self.outer.initial(block)["shape"])
         ((self.name, start),) = self.inner.initial(block).items()
         self.register_buffer("start", start if residual else start * 0, persistent=False)
+
+    def reset_parameters(self) -> None:
+        """Refill what is not in the ``state_dict``, for models made on the meta device."""
+        start = self.inner.initial(self.block)[self.name]
+        with torch.no_grad():
+            self.start.copy_(start if self.residual else start * 0)
+            if self.outer is not None:
+                self.shape_numbers.fill_(1)
 
     def forward(self, input: Tensor, window: Window = _WHOLE) -> Tensor:
         """``(N, K, *positions)`` or ``(N, K, K, *positions)``, without the kernel shape."""

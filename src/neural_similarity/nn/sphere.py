@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from .. import _check
 from .._shapes import pair
-from ..ops.sphere import OPERATORS, Normalize, sphere_conv2d, sphere_linear
+from ..ops.sphere import OPERATORS, Normalize, check_choice, sphere_conv2d, sphere_linear
 from ._padding import explicit_padding
 
 __all__ = ["SphereConv2d", "SphereLinear"]
@@ -95,6 +95,7 @@ class SphereLinear(nn.Linear):
 def _set_operator(layer: Any, operator: str, normalize: Normalize, sharpness: float) -> None:
     where = type(layer).__name__
     _check.known_name(where, "operator", operator, (*OPERATORS, "learnable_sigmoid"))
+    check_choice(where, operator.removeprefix("learnable_"), normalize)
     layer.operator, layer.normalize = operator, normalize
     start = torch.tensor(float(sharpness), dtype=layer.weight.dtype, device=layer.weight.device)
     layer.sharpness = nn.Parameter(start) if operator == "learnable_sigmoid" else sharpness

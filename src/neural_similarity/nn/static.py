@@ -12,11 +12,11 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from .. import _check, structures
+from .._autocast import without_autocast
 from .._shapes import pair
 from ..errors import AttachError
 from ..ops.effective_weight import SCOPES, Scope, effective_weight, similarity_blocks
 from ..structures import Structure
-from ._autocast import without_autocast
 from ._hooks import accept_stock_keys, make_copyable
 from ._targets import check_targets
 from .layouts import KernelLayout, kernel_layouts

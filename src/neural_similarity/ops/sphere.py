@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _check
+from .._autocast import without_autocast
 from .._shapes import pair
 from ..errors import ShapeError
 
@@ -22,6 +23,7 @@ __all__ = [
     "OPERATORS",
     "Normalize",
     "Operator",
+    "check_choice",
     "patch_norm",
     "sphere_conv2d",
     "sphere_linear",
@@ -33,7 +35,6 @@ NORMALIZE: tuple[str, ...] = get_args(Normalize)
 OPERATORS: tuple[str, ...] = get_args(Operator)
 
 EPS = 1e-4  # added to squared norms, as in the authors' code: an empty patch gives zero, not NaN
-_CLOSEST = 1 - 1e-6  # the arc cosine has no slope at one
 
 
 def sphere_conv2d(
@@ -68,7 +69,7 @@ def sphere_conv2d(
 
     Cost: a convolution, and the patch norms: one channel of squares, summed over the kernel.
     """
-    _check_choice("sphere_conv2d", operator, normalize)
+    check_choice("sphere_conv2d", operator, normalize)
     # Dividing the output costs one pass over it; normalised patches would have to be stored.
     output = F.conv2d(input, weight, None, stride, padding, dilation, groups)
     if normalize != "weight":
@@ -77,9 +78,9 @@ def sphere_conv2d(
         if groups > 1:
             norm = norm.repeat_interleave(weight.shape[0] // groups, dim=1)
         # The reciprocal of the small tensor first: a product has the cheaper gradient.
-        output = output * norm.reciprocal()
+        output = output * norm.reciprocal().to(output.dtype)
     if normalize != "input":
-        output = output * _norm(weight.flatten(1)).reciprocal()[:, None, None]
+        output = output * _norm(weight.flatten(1)).reciprocal().to(output.dtype)[:, None, None]
     output = _of_angle(output, operator, sharpness)
     return output if bias is None else output + bias[:, None, None]
 
@@ -94,12 +95,12 @@ def sphere_linear(
     sharpness: float | Tensor = 0.3,
 ) -> Tensor:
     """:func:`sphere_conv2d` for a fully connected layer: ``(..., I)`` to ``(..., O)``."""
-    _check_choice("sphere_linear", operator, normalize)
+    check_choice("sphere_linear", operator, normalize)
     output = F.linear(input, weight)
     if normalize != "weight":
-        output = output / _norm(input)[..., None]
+        output = output * _norm(input).reciprocal().to(output.dtype)[..., None]
     if normalize != "input":
-        output = output / _norm(weight)
+        output = output * _norm(weight).reciprocal().to(output.dtype)
     output = _of_angle(output, operator, sharpness)
     return output if bias is None else output + bias
 
@@ -113,29 +114,40 @@ def patch_norm(
     groups: int = 1,
 ) -> Tensor:
     """The length of the patch under the kernel at every position: ``(N, G, P, Q)``."""
-    N, C, H, W = input.shape
-    squares = input.square()
+    # In float16 the squares of a patch overflow, so they are summed in float32 at least.
+    with without_autocast(input.device):
+        squares = _squared_length(_wide(input), groups)
+        # Two thin windows cost kh + kw additions a position where a square one costs kh · kw.
+        (sh, sw), (ph, pw), (dh, dw) = pair(stride), pair(padding), pair(dilation)
+        column = squares.new_ones(groups, 1, kernel_size[0], 1)
+        row = squares.new_ones(groups, 1, 1, kernel_size[1])
+        squares = F.conv2d(squares, column, None, (sh, 1), (ph, 0), (dh, 1), groups)
+        squares = F.conv2d(squares, row, None, (1, sw), (0, pw), (1, dw), groups)
+        return (squares + EPS).sqrt()
+
+
+def _squared_length(input: Tensor, groups: int) -> Tensor:
+    """Σ_c x² over the channels of each group: ``(N, G, H, W)``."""
     if groups == 1:
-        squares = squares.sum(1, keepdim=True)
-    else:
-        squares = squares.reshape(N, groups, C // groups, H, W).sum(2)
-    # Two thin windows cost kh + kw additions a position where one square window costs kh · kw.
-    (sh, sw), (ph, pw), (dh, dw) = pair(stride), pair(padding), pair(dilation)
-    column = input.new_ones(groups, 1, kernel_size[0], 1)
-    row = input.new_ones(groups, 1, 1, kernel_size[1])
-    squares = F.conv2d(squares, column, None, (sh, 1), (ph, 0), (dh, 1), groups)
-    squares = F.conv2d(squares, row, None, (1, sw), (0, pw), (1, dw), groups)
-    return (squares + EPS).sqrt()
+        return input.square().sum(1, keepdim=True)
+    N, C, H, W = input.shape
+    return input.square().reshape(N, groups, C // groups, H, W).sum(2)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype.itemsize < 4 else tensor
 
 
 def _norm(vectors: Tensor) -> Tensor:
-    return (vectors.square().sum(-1) + EPS).sqrt()
+    with without_autocast(vectors.device):
+        return (_wide(vectors).square().sum(-1) + EPS).sqrt()
 
 
 def _of_angle(cosine: Tensor, operator: Operator, sharpness: float | Tensor) -> Tensor:
     if operator == "cosine":
         return cosine
-    angle = cosine.clamp(-_CLOSEST, _CLOSEST).acos()
+    closest = 1 - max(1e-6, torch.finfo(cosine.dtype).eps)  # the arc cosine has no slope at one
+    angle = cosine.clamp(-closest, closest).acos()
     if operator == "linear":
         return 1 - angle * (2 / pi)
     k = sharpness
@@ -144,7 +156,8 @@ def _of_angle(cosine: Tensor, operator: Operator, sharpness: float | Tensor) -> 
     return -torch.tanh((angle - pi / 2) / (2 * k)) * ((1 + edge) / (1 - edge))
 
 
-def _check_choice(where: str, operator: str, normalize: str) -> None:
+def check_choice(where: str, operator: str, normalize: str) -> None:
+    """Raise unless the two go together."""
     _check.known_name(where, "operator", operator, OPERATORS)
     _check.known_name(where, "normalize", normalize, NORMALIZE)
     if operator != "cosine" and normalize != "both":

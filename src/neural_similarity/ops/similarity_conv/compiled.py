@@ -19,6 +19,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ import torch
 
 __all__ = ["Kernels", "cache_directory", "load"]
 
+_ONE_AT_A_TIME = threading.Lock()
 _LOGGER = logging.getLogger("neural_similarity")
 _SOURCES = Path(__file__).with_name("kernels")
 _COMPILERS = ("c++", "g++", "clang++")
@@ -56,21 +58,27 @@ class Kernels:
     backward: Callable[..., Any]
 
 
-@functools.cache
 def load() -> Kernels | None:
     """The compiled operator, built if need be, or ``None`` if it is turned off or cannot be had.
 
     ``NEURAL_SIMILARITY_COMPILED=0`` turns it off. A failure is reported by a single warning: it
     costs speed, never correctness, and is not tried again in this process.
     """
-    if os.environ.get("NEURAL_SIMILARITY_COMPILED", "1") == "0" or not _worthwhile():
+    with _ONE_AT_A_TIME:
+        return _load()
+
+
+@functools.cache
+def _load() -> Kernels | None:
+    switch = os.environ.get("NEURAL_SIMILARITY_COMPILED", "1").lower()
+    if switch in ("0", "false", "off", "no") or not _worthwhile():
         return None
     try:
         load_library: Any = torch.ops.load_library  # carries no types
         load_library(str(_library()))
         operators = torch.ops.neural_similarity_cpu
         return Kernels(operators.forward.default, operators.backward.default)
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+    except Exception as error:  # whatever a compiler or a loader does, there is another path
         warnings.warn(
             f"neural_similarity: no compiled operator, the slower pure PyTorch path is used "
             f"instead (NEURAL_SIMILARITY_COMPILED=0 silences this): {_reason(error)}",
@@ -102,9 +110,17 @@ def _library() -> Path:
     for part in (*sources, torch.__version__, platform.machine(), *flags):
         key.update(part.encode() + b"\0")
     path = cache_directory() / f"kernels-{key.hexdigest()[:20]}.so"
-    if not path.exists():
+    if not _is_whole(path):
         _build(path, flags)
     return path
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the library is there as it was built: loading a damaged one would end the process."""
+    digest = path.with_suffix(".sha256")
+    if not (path.exists() and digest.exists()):
+        return False
+    return digest.read_text() == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _flags() -> tuple[str, ...]:
@@ -112,7 +128,8 @@ def _flags() -> tuple[str, ...]:
     isa = _ISA_FLAGS.get(torch.backends.cpu.get_cpu_capability(), _DEFAULT_FLAGS)
     # PyTorch's parallel loops are inline code written with OpenMP. Linked like this they run in
     # the OpenMP library PyTorch has loaded already, on the same threads.
-    return ("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp", *isa)
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
+    return ("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp", abi, *isa)
 
 
 def _build(path: Path, flags: tuple[str, ...]) -> None:
@@ -135,8 +152,13 @@ def _build(path: Path, flags: tuple[str, ...]) -> None:
         command += [f"-I{directory}" for directory in include_paths()]
         command += [f"-L{directory}" for directory in library_paths()]
         command += ["-ltorch_cpu", "-lc10"]
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+        subprocess.run(
+            command, check=True, capture_output=True, text=True, errors="replace", timeout=600
+        )
+        digest = built.with_suffix(".sha256")
+        digest.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
         built.replace(path)
+        digest.replace(path.with_suffix(".sha256"))
 
 
 def _compiler() -> list[str]:

@@ -275,15 +275,16 @@ class _Gradients:
         self._input: Tensor | None = None
         self._weight: Tensor | None = None
         self._similarity: Tensor | None = None
-        # An element of the input or of the similarity is added to a few times only, an element of
-        # the weight once per piece: that sum is kept in at least float32.
+        # An element of the input is added to a few times only, an element of the weight, or of a
+        # similarity that serves the batch, once per piece: such sums are kept in float32 at least.
         if mask[0]:
             self._input = torch.zeros_like(input, memory_format=format_of(input))
         if mask[1]:
             wide = torch.promote_types(dtype, torch.float32)
             self._weight = torch.zeros_like(self._matrix, dtype=wide)
         if mask[2]:
-            self._similarity = similarity.new_zeros(similarity.shape)
+            wide = dtype if similarity.shape[0] == 1 else similarity.dtype
+            self._similarity = similarity.new_zeros(similarity.shape, dtype=wide)
         self._panel, self._other = _Buffer(self._matrix), _Buffer(self._matrix)
 
     def add(self, piece: _Piece, gy: Tensor, input: Tensor, similarity: Tensor) -> None:
@@ -311,7 +312,8 @@ class _Gradients:
             split = self._weight.view(g.groups, g.taps, -1, g.outputs // g.groups)
             gw = split.permute(0, 3, 2, 1).reshape(weight.shape).to(weight.dtype).contiguous()
         gx, gm = self._input, self._similarity
-        return none if gx is None else gx, gw, none.clone() if gm is None else gm
+        gm = none.clone() if gm is None else gm.to(weight.dtype)
+        return none if gx is None else gx, gw, gm
 
     def _add_similarity(
         self, total: Tensor, piece: _Piece, gradient: Tensor, patches: Tensor

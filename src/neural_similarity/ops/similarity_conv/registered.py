@@ -61,9 +61,21 @@ def similarity_conv2d(
     with the weight, the second with the input), where ``K = kh * kw`` counts taps in row-major
     order and ``(P, Q)`` is the size of the output. Padding is with zeros.
     """
-    if torch.onnx.is_in_onnx_export():
+    if torch.onnx.is_in_onnx_export() or _transformed():
         return traceable(input, weight, similarity, stride, padding, dilation, groups)
     return cast(Tensor, _FORWARD(input, weight, similarity, stride, padding, dilation, groups))
+
+
+def _transformed() -> bool:
+    """Whether ``torch.func`` or forward-mode differentiation is at work.
+
+    Operators registered from Python have no forward derivative and no rule for ``torch.func``; the
+    standard operations have both.
+    """
+    if torch.compiler.is_compiling():  # tracing uses the same machinery, and knows the operator
+        return False
+    functorch = torch._C._functorch.peek_interpreter_stack() is not None
+    return functorch or torch.autograd.forward_ad._current_level >= 0
 
 
 def traceable(
@@ -111,9 +123,14 @@ def _forward_kernel(input: Tensor, *rest: Any) -> Tensor:
 
 
 def _backward_kernel(
-    grad_output: Tensor, input: Tensor, *rest: Any
+    grad_output: Tensor, input: Tensor, weight: Tensor, similarity: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return cast(tuple[Tensor, Tensor, Tensor], _choose(input).backward(grad_output, input, *rest))
+    rows, columns = _check(input, weight, similarity, *rest[:-1])
+    if grad_output.shape != (input.shape[0], weight.shape[0], rows, columns):
+        raise ValueError(f"the gradient {tuple(grad_output.shape)} does not fit the output")
+    path = _choose(input)
+    gradients = path.backward(grad_output, input, weight, similarity, *rest)
+    return cast(tuple[Tensor, Tensor, Tensor], gradients)
 
 
 _LIBRARY.impl("similarity_conv2d", _forward_kernel, "CompositeExplicitAutograd")
@@ -132,8 +149,16 @@ def _check(
     """Refuse operands that do not fit each other; give the size of the output."""
     if input.dim() != 4 or weight.dim() != 4 or similarity.dim() not in (4, 5):
         raise ValueError("input and weight must have 4 axes, similarity 4 or 5")
-    if not input.dtype == weight.dtype == similarity.dtype:
-        raise ValueError("input, weight and similarity must have one dtype")
+    if not input.dtype == weight.dtype == similarity.dtype or not input.is_floating_point():
+        raise ValueError(
+            f"input, weight and similarity must have one real dtype, not {input.dtype}, "
+            f"{weight.dtype} and {similarity.dtype}"
+        )
+    if not input.device == weight.device == similarity.device:
+        raise ValueError(
+            f"input, weight and similarity must be on one device, not {input.device}, "
+            f"{weight.device} and {similarity.device}"
+        )
     if groups < 1 or weight.shape[0] % groups or input.shape[1] != weight.shape[1] * groups:
         raise ValueError(
             f"weight {tuple(weight.shape)} with groups={groups} does not fit "
@@ -256,5 +281,18 @@ def _autocast_kernel(device: str, key: str) -> Callable[..., Tensor]:
     return kernel
 
 
-_LIBRARY.impl("similarity_conv2d", _autocast_kernel("cpu", "AutocastCPU"), "AutocastCPU")
-_LIBRARY.impl("similarity_conv2d", _autocast_kernel("cuda", "AutocastCUDA"), "AutocastCUDA")
+def _exact_backward(key: str) -> Callable[..., Any]:
+    """The backward pass in the dtype of its operands, whatever region it runs in."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def kernel(*args: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return _BACKWARD(*args)
+
+    return kernel
+
+
+for _device in ("CPU", "CUDA"):
+    _key = f"Autocast{_device}"
+    _LIBRARY.impl("similarity_conv2d", _autocast_kernel(_device.lower(), _key), _key)
+    _LIBRARY.impl("similarity_conv2d_backward", _exact_backward(_key), _key)

@@ -55,7 +55,7 @@ Tensor forward(const Tensor& input, const Tensor& weight, const Tensor& similari
   Tensor y = at::empty({g.batch, g.outputs, g.out_h, g.out_w}, input.options(),
                        at::MemoryFormat::ChannelsLast);
   if (y.numel() == 0 || g.channels == 0) {
-    return y.zero_();
+    return y.zero_().contiguous(format_of(input));
   }
   for_type(x.scalar_type(), [&](auto zero) {
     forward_typed<decltype(zero)>(g, x, w, similarity, y);
@@ -69,6 +69,9 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Ten
                                             IntArrayRef dilation, int64_t groups,
                                             std::array<bool, 3> mask) {
   const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups);
+  TORCH_CHECK(grad_output.sizes() == IntArrayRef({g.batch, g.outputs, g.out_h, g.out_w}) &&
+                  grad_output.scalar_type() == input.scalar_type(),
+              "the gradient does not fit the output");
   const Wanted wanted{mask[0], mask[1], mask[2]};
   const Tensor gy = grad_output.contiguous(at::MemoryFormat::ChannelsLast);
   const Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
