@@ -5,7 +5,7 @@ degree 2^L. The degree is measured: along a line, k-th differences of equally sp
 polynomial vanish exactly when k is above its degree. Fitted to a random quadratic of six variables:
 
     linear                          nn.Linear
-    dynamic, M = w' xᵀ + I          the paper's own example: its quadratic part is a multiple of ‖x‖²
+    dynamic, M = w' xᵀ + I          the paper's example: its quadratic part is a multiple of ‖x‖²
     dynamic, M = diag(A x) + I      a linear predictor of a diagonal: any quadratic, for one output
     dynamic, M = T x + I            a linear predictor of all n² entries: any quadratic
     dynamic, M = SphereNet(x) + I   the paper's predictor in practice
@@ -84,7 +84,7 @@ def measure(seeds: int = 5) -> dict:
     return {"seeds": seeds, "fits": fits, "depths": depths}
 
 
-def fit(name: str, seed: int, iterations: int = 300) -> dict:
+def fit(name: str, seed: int, iterations: int = 1000) -> dict:
     """Fit one function to one quadratic; how well, of what degree, and how it grows."""
     torch.manual_seed(seed)
     Q, b, c = (torch.randn(shape, dtype=torch.float64) for shape in ((N, N), (N,), ()))
@@ -107,14 +107,13 @@ def fit(name: str, seed: int, iterations: int = 300) -> dict:
 
     optimiser.step(closure)
     with torch.no_grad():
-        result = {
+        return {
             "inside": explained(model(inside), quadratic(inside)),
             "outside": explained(model(3 * inside), quadratic(3 * inside)),
             "differences": differences(model),
             "growth": growth(model),
             "parameters": sum(p.numel() for p in model.parameters()),
         }
-    return result
 
 
 def explained(found: Tensor, true: Tensor) -> float:
@@ -181,10 +180,11 @@ def conclude(numbers: dict) -> str:
         f"A linear layer explains {_middle(fits[linear], 'inside'):.0%} of the quadratic. A layer "
         f"with a linear predictor has measured degree {_names(degrees[full])}, and "
         f"{len(exact)} of the 2 general ones fit it exactly on every seed (worst R² "
-        f"{min(_worst(fits[name], 'inside') for name in (diagonal, full)):.6f}); n² numbers are not "
-        f"needed, a predicted diagonal does. The paper's example M = w' xᵀ has degree "
-        f"{_names(degrees[paper])} too, but the one quadratic it adds is a multiple of ‖x‖², and it "
-        f"explains {_middle(fits[paper], 'inside'):.0%}. The SphereNet predictor makes a function "
+        f"{min(_worst(fits[name], 'inside') for name in (diagonal, full)):.6f}); n² numbers "
+        f"are not needed, a predicted diagonal does. The paper's example M = w' xᵀ has degree "
+        f"{_names(degrees[paper])} too, but the one quadratic it adds is a multiple of ‖x‖²: "
+        f"it explains {_middle(fits[paper], 'inside'):.0%}. The SphereNet predictor makes a "
+        f"function "
         f"{'of no finite degree that we can see' if bends else 'of finite degree'}, which fits "
         f"{_middle(fits[sphere], 'inside'):.1%} inside, but its output grows like c to the power "
         f"{_middle(fits[sphere], 'growth'):.2f} along rays (quadratic: "

@@ -159,8 +159,8 @@ def conclude(numbers: dict) -> str:
         parts.append(
             f"In {task}, W alone ends with effective rank {rank[0]:.1f} and nuclear norm "
             f"{norm[0]:.2f} (the truth has {true['effective rank']:.1f} and "
-            f"{true['nuclear norm']:.2f}) and misses the truth by {error[0]:.0%}. With both factors "
-            f"small the rank is {_versus(runs, METHODS[1], 'effective rank')}, the norm "
+            f"{true['nuclear norm']:.2f}) and misses the truth by {error[0]:.0%}. With both "
+            f"factors small the rank is {_versus(runs, METHODS[1], 'effective rank')}, the norm "
             f"{_versus(runs, METHODS[1], 'nuclear norm')} and the error "
             f"{_versus(runs, METHODS[1], 'error')}; with M from I, rank, norm and error are "
             f"{_versus(runs, METHODS[2], 'effective rank')}, "

@@ -21,6 +21,7 @@ Run: ``python -m experiments.theory.ode``
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -167,7 +168,7 @@ def table(numbers: dict) -> str:
 
 def _ratios(numbers: dict) -> list[float]:
     errors = numbers["errors"]
-    return [a / b for a, b in zip(errors, errors[1:], strict=False)]
+    return [a / b for a, b in pairwise(errors)]
 
 
 def conclude(numbers: dict) -> str:
@@ -184,9 +185,10 @@ def conclude(numbers: dict) -> str:
         f"{numbers['step_difference']:.0e}. With the full matrix W̃ exists for random 3×3 kernels "
         f"for C up to {most['full']} of the {tested} tested; one block a kernel or a channel "
         f"allows C up to {most['kernel']} and {most['channel']}, and the paper's one block a layer "
-        f"only C up to {most['layer']}: where counting the equations says. Iterated on diffusion with "
-        f"rotation, halving Δt divides the error by {ratio:.3f} in the end ({order}), down to "
-        f"{numbers['errors'][-1]:.1e} with {numbers['steps'][-1]} layers that share one W and one M."
+        f"only C up to {most['layer']}: where counting the equations says. Iterated on "
+        f"diffusion with rotation, halving Δt divides the error by {ratio:.3f} in the end "
+        f"({order}), down to {numbers['errors'][-1]:.1e} with {numbers['steps'][-1]} layers, "
+        f"all with the same W and M."
     )
 
 
@@ -202,7 +204,7 @@ def draw(numbers: dict):
                       if scope != "full" else "full matrix", alpha=0.8)  # fmt: skip
     left.set(xlabel="channels C = kernels", ylabel="residual of Wᵀ W̃ = E", ylim=(1e-17, 1e2),
              title="Does a W̃ that picks the centre exist?")  # fmt: skip
-    left.legend(fontsize=8, loc="center right")
+    left.legend(fontsize=8, loc="center")
     sizes = [TIME / count for count in numbers["steps"]]
     right.loglog(sizes, numbers["errors"], "o-", label="similarity layer, iterated")
     right.loglog(sizes, [numbers["errors"][-1] * s / sizes[-1] for s in sizes], ":",

@@ -79,6 +79,7 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _report(experiment: ModuleType, name: str, out: Path | None, settings: dict) -> None:
     question = (experiment.__doc__ or "").partition("\n")[0]
     print(f"{question}\n", flush=True)
+    torch.set_num_threads(1)  # the tensors are small: threads would only wait for each other
     begin = time.perf_counter()
     numbers = experiment.measure(**settings)
     seconds = time.perf_counter() - begin
