@@ -249,9 +249,10 @@ def draw(numbers: dict):
         (line,) = right.plot(across, up, style, label=name)
         right.plot(across[-1], up[-1], "o", color=line.get_color())
     right.plot(across[0], up[0], "ks", markersize=7)
-    right.annotate("common start", (across[0], up[0]), (10, -3), textcoords="offset points")
+    right.annotate("common start", (across[0], up[0]), (8, 6), textcoords="offset points")
     left.set(xlabel="time t", ylabel="loss", title="Loss along the flows")
     right.set(xlabel="W[1, 1]", ylabel="W[2, 1]", title="Two entries of W = Mᵀ W' (dots: ends)")
+    right.margins(y=0.12)
     left.legend()
     return figure
 

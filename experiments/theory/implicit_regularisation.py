@@ -194,7 +194,7 @@ def _share(runs: dict) -> float:
 def draw(numbers: dict):
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    figure = Figure(figsize=(9, 5), layout="constrained")
     panels = figure.subplots(len(TASKS), len(QUANTITIES), sharex=True)
     for row, task in zip(panels, TASKS, strict=True):
         for panel, name in zip(row, QUANTITIES, strict=True):
