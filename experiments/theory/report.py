@@ -1,0 +1,119 @@
+"""What the theory experiments have in common: their command, their files, their intervals.
+
+An experiment is a module with a docstring and four functions: ``measure(...) -> dict`` computes
+everything, and ``table``, ``conclude`` and ``draw`` read that dictionary and nothing else, so the
+text and the picture can be made again from the JSON file. ``OPTIONS`` explains the arguments of
+``measure``, which become options of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+__all__ = ["interval", "markdown", "run", "run_all", "show"]
+
+# Two-sided 95 % quantiles of Student's t for 1, 2, ... degrees of freedom.
+_STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179,
+            2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093)  # fmt: skip
+
+
+def run(experiment: ModuleType) -> None:
+    """The command of one experiment."""
+    name = Path(experiment.__file__ or "").stem
+    head, _, rest = (experiment.__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m experiments.theory.{name}", description=head, epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    _add_out(parser)
+    defaults = inspect.signature(experiment.measure).parameters
+    for option, meaning in experiment.OPTIONS.items():
+        default = defaults[option].default
+        parser.add_argument(
+            f"--{option}", type=_positive, default=default, help=f"{meaning} (default {default})"
+        )
+    settings = vars(parser.parse_args())
+    _report(experiment, name, settings.pop("out"), settings)
+
+
+def run_all(experiments: Sequence[ModuleType], description: str) -> None:
+    """The command of all of them, with their defaults."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.theory", description=description)
+    _add_out(parser)
+    out = parser.parse_args().out
+    for experiment in experiments:
+        _report(experiment, experiment.__name__.rpartition(".")[2], out, {})
+
+
+def show(experiment: ModuleType, numbers: dict) -> str:
+    """Table and conclusion, as printed and as quoted in README.md."""
+    return experiment.table(numbers) + "\n\n" + textwrap.fill(experiment.conclude(numbers), 99)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean, and half the width of its 95 % interval (Student's t)."""
+    sample = torch.tensor(values, dtype=torch.float64)
+    if len(values) < 2:
+        return sample.mean().item(), float("nan")
+    quantile = _STUDENT[min(len(values) - 1, len(_STUDENT)) - 1]
+    return sample.mean().item(), quantile * sample.std().item() / len(values) ** 0.5
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _report(experiment: ModuleType, name: str, out: Path | None, settings: dict) -> None:
+    question = (experiment.__doc__ or "").partition("\n")[0]
+    print(f"{question}\n", flush=True)
+    torch.set_num_threads(1)  # the tensors are small: threads would only wait for each other
+    begin = time.perf_counter()
+    numbers = experiment.measure(**settings)
+    seconds = time.perf_counter() - begin
+    print(show(experiment, numbers))
+    print(f"\n({seconds:.0f} s)\n", flush=True)
+    if out is not None:
+        _write(experiment, name, out, numbers)
+
+
+def _write(experiment: ModuleType, name: str, out: Path, numbers: dict) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    out.mkdir(parents=True, exist_ok=True)
+    facts = {"experiment": name, "commit": _commit(), "torch": torch.__version__}
+    (out / f"{name}.json").write_text(json.dumps({**facts, **numbers}) + "\n")
+    figure = experiment.draw(numbers)
+    figure.savefig(out / f"{name}.png", dpi=100, metadata={"Software": None})
+    print(f"wrote {out / name}.json and .png\n", file=sys.stderr)
+
+
+def _add_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", type=Path, help="folder for NAME.json, the numbers, and NAME.png, the picture"
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+    return done.stdout.strip() or "unknown"
