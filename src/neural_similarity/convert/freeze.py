@@ -9,7 +9,7 @@ from torch import nn
 
 from ..errors import AttachError
 from ..nn._targets import check_pattern
-from ..nn.inventory import named_similarities
+from ..nn.inventory import named_similarities, static_similarities
 from .select import matches
 
 __all__ = ["TrainableSummary", "freeze_backbone", "similarity_parameters", "trainable_summary"]
@@ -82,12 +82,19 @@ def freeze_backbone(
 def trainable_summary(model: nn.Module) -> TrainableSummary:
     """Count what the model trains, holds, and will hold once merged."""
     similarity = list(similarity_parameters(model))
+    # What is predicted from the input, or differs from position to position, cannot be merged.
+    merged = {
+        p
+        for module in model.modules()
+        for static in static_similarities(module).values()
+        for p in static.parameters()
+    }
     total = sum(p.numel() for p in model.parameters())
     return TrainableSummary(
         trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
         total=total,
         similarity=sum(p.numel() for p in similarity if p.requires_grad),
-        deployed=total - sum(p.numel() for p in similarity),
+        deployed=total - sum(p.numel() for p in merged),
     )
 
 
