@@ -18,7 +18,7 @@ import neural_similarity as ns
 from neural_similarity.models.spherenet import CONFIGURATIONS, SphereNet
 from neural_similarity.nn import GlobalSimilarityConv2d, SelfAttention2d
 from neural_similarity.ops import global_similarity_conv2d, mix_positions, position_attention
-from neural_similarity.ops.global_similarity import reference
+from neural_similarity.ops.global_similarity import attention, reference
 
 DOUBLE = {"dtype": torch.float64}
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,7 +124,13 @@ def attention_leaves(width=2, channels=5, size=(3, 4)):
     return {n: torch.randn(2, c, *size, **DOUBLE).requires_grad_() for n, c in shapes.items()}
 
 
-@pytest.mark.parametrize("softmax", [False, True])
+@pytest.fixture(params=["product", "softmax", "softmax, fused"])
+def softmax(request, monkeypatch):
+    """Every way to attend; whether it takes a softmax."""
+    monkeypatch.setattr(attention, "_SMALL", 0 if "fused" in request.param else 100)
+    return "softmax" in request.param
+
+
 @pytest.mark.parametrize(("width", "channels"), [(2, 5), (5, 2), (3, 3)])
 def test_attention_equals_its_explicit_matrix_with_each_gradient(softmax, width, channels):
     tensors = attention_leaves(width, channels)
@@ -135,7 +141,6 @@ def test_attention_equals_its_explicit_matrix_with_each_gradient(softmax, width,
     assert_same_gradients(ours, truth, tensors)
 
 
-@pytest.mark.parametrize("softmax", [False, True])
 def test_derivatives_of_attention(softmax):
     tensors = tuple(attention_leaves().values())
 
@@ -146,25 +151,34 @@ def test_derivatives_of_attention(softmax):
     assert gradgradcheck(f, tensors)
 
 
-def test_attention_in_functional_transforms():
+def test_attention_in_functional_transforms(softmax):
     query, key, value = attention_leaves().values()
 
     def loss(query):
-        return position_attention(query, key.detach(), value.detach()).square().sum()
+        attended = position_attention(query, key.detach(), value.detach(), softmax=softmax)
+        return attended.square().sum()
 
     (truth,) = torch.autograd.grad(loss(query), query)
     torch.testing.assert_close(torch.func.grad(loss)(query.detach()), truth)
 
 
-def test_softmax_is_as_exact_as_plain_pytorch():
-    tensors = attention_leaves(8, 16, (9, 7))
-    truth = position_attention(**tensors)
-    single = {name: t.detach().float() for name, t in tensors.items()}
-    ours = position_attention(**single)
-    M = reference.attention_matrix(single["query"], single["key"], softmax=True)
-    plain = mix_positions(single["value"], M)
-    error = relative_difference(ours.double(), truth)
-    assert error <= 2 * relative_difference(plain.double(), truth) + 1e-7
+def test_attention_is_as_exact_as_plain_pytorch(softmax):
+    tensors = {name: t.detach() for name, t in attention_leaves(8, 16, (9, 7)).items()}
+
+    def plainly(query, key, value):
+        return mix_positions(value, reference.attention_matrix(query, key, softmax))
+
+    single = {name: t.float() for name, t in tensors.items()}
+    truth = plainly(**{name: t.double() for name, t in single.items()})
+    ours = relative_difference(position_attention(**single, softmax=softmax).double(), truth)
+    assert ours <= 2 * relative_difference(plainly(**single).double(), truth)
+
+
+def test_small_and_large_maps_are_attended_differently(monkeypatch):
+    monkeypatch.setattr(attention, "_fused", lambda query, key, value: value * 0)
+    small, large = attention_leaves(2, 5, (5, 4)), attention_leaves(2, 5, (3, 7))
+    assert position_attention(**small).abs().max() > 0
+    assert position_attention(**large).abs().max() == 0
 
 
 # What the appendix says is contained in it.
@@ -215,12 +229,12 @@ def test_dynamic_similarity_g1_g2_is_self_attention():
 
 def test_self_attention_equals_an_explicit_softmax():
     layer = GlobalSimilarityConv2d(16, 6, 3, structure="attention", **DOUBLE)
-    attention = layer.similarity
-    nn.init.constant_(attention.gain, 0.7)
+    inner = layer.similarity
+    nn.init.constant_(inner.gain, 0.7)
     input = torch.randn(2, 16, 3, 5, **DOUBLE)
     q, k, v = (
         torch.einsum("oc,ncl->nol", m.weight[:, :, 0, 0], input.flatten(2))
-        for m in (attention.query, attention.key, attention.value)
+        for m in (inner.query, inner.key, inner.value)
     )
     assert q.shape[1] == 2  # C/8
     scores = torch.einsum("ndi,ndj->nij", q, k)
@@ -228,9 +242,9 @@ def test_self_attention_equals_an_explicit_softmax():
     attended = input + 0.7 * torch.einsum("nij,ncj->nci", A, v).reshape(input.shape)
     truth = F.conv2d(attended, layer.weight, layer.bias, padding=1)
     torch.testing.assert_close(layer(input), truth)
-    torch.testing.assert_close(attention.similarity(input), A)
+    torch.testing.assert_close(inner.similarity(input), A)
     # M_G = I + γ V ⊗ A, as one matrix over channels and positions
-    V = attention.value.weight[:, :, 0, 0]
+    V = inner.value.weight[:, :, 0, 0]
     M_G = torch.eye(16 * 15, **DOUBLE) + 0.7 * torch.stack([torch.kron(V, a) for a in A])
     torch.testing.assert_close((M_G @ input.flatten(1)[..., None]).reshape(input.shape), attended)
 
@@ -309,17 +323,12 @@ def test_plain_attention_cannot_start_there():
     torch.testing.assert_close(ours(2 * input), 8 * ours(input))
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "attention"])
 def test_layers_equal_the_reference(name):
+    """Attention with its value and gain is held against an explicit computation above."""
     conv, input = layer(name, **DOUBLE).eval(), torch.randn(2, 8, 5, 7, **DOUBLE)
     M = conv.similarity.similarity(input)
-    if name == "attention":
-        input = input + conv.similarity.gain * mix_positions(conv.similarity.value(input), M)
-        M = torch.eye(35, **DOUBLE)
     truth = reference.global_similarity_conv2d(input, conv.weight, M, (1, 1), 1)
-    # The gain of attention has been applied above.
-    if name == "attention":
-        nn.init.zeros_(conv.similarity.gain)
     torch.testing.assert_close(conv(input), truth + conv.bias[:, None, None])
 
 
@@ -369,6 +378,8 @@ def test_similarities_count_are_trained_alone_and_survive_a_round_trip():
     ns.freeze_backbone(model, also_train=[])
     assert not model[0].weight.requires_grad
     assert model[0].similarity.gain.requires_grad
+    summary = ns.trainable_summary(model)
+    assert summary.deployed == summary.total  # nothing of it merges
     copied = copy.deepcopy(model[0])
     nn.init.zeros_(copied.similarity.gain)
     copied.load_state_dict(model[0].state_dict())
@@ -402,6 +413,16 @@ def test_export(name):
     conv, input = layer(name).eval(), torch.randn(2, 8, 5, 7)
     program = torch.export.export(conv, (input,))
     torch.testing.assert_close(program.module()(input), conv(input), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["predicted mask", "attention", "plain attention"])
+def test_export_for_maps_of_any_size(name):
+    conv, input = layer(name).eval(), torch.randn(2, 8, 5, 7)
+    sizes = {0: torch.export.Dim("N"), 2: torch.export.Dim("H"), 3: torch.export.Dim("W")}
+    program = torch.export.export(conv, (input,), dynamic_shapes=(sizes,))
+    for shape in ((3, 8, 4, 6), (2, 8, 9, 5)):
+        other = torch.randn(shape)
+        torch.testing.assert_close(program.module()(other), conv(other), rtol=1e-4, atol=1e-4)
 
 
 def test_a_resized_mask_compiles_without_a_word():
@@ -458,9 +479,9 @@ def test_the_four_rows_of_table_7(name):
     assert sum(p.numel() for p in model.parameters()) == row.parameters
     kinds = [type(m) for m in model.modules() if isinstance(m, nn.Conv2d)]
     assert set(kinds) == {row.conv_layer}
-    attention = [m for m in model.modules() if isinstance(m, SelfAttention2d)]
-    assert len(attention) == len(row.attention)
-    assert len(kinds) == 9 + 1 + 3 * len(attention)
+    attending = [m for m in model.modules() if isinstance(m, SelfAttention2d)]
+    assert len(attending) == len(row.attention)
+    assert len(kinds) == 9 + 1 + 3 * len(attending)
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -530,7 +551,7 @@ def test_the_orthogonality_penalty_leaves_predictors_alone():
         ((4, 4, 3), {"structure": "diagonal", "size": (0, 3)}, r"at least \(1, 1\), got \(0, 3\)"),
         ((4, 4, 3), {"size": 8}, "no size for structure 'attention', got 8"),
         ((4, 4, 3), {"structure": "plain_attention", "width": 2}, "no width for structure"),
-        ((4, 4, 3), {"width": 0}, "width of at least 1, got 0"),
+        ((4, 4, 3), {"width": 0}, "width of at least 1 for query and key, got 0"),
         (
             (4, 4, 3),
             {"structure": "unconstrained", "predictor": ns.SpherePredictor()},
@@ -544,7 +565,7 @@ def test_the_orthogonality_penalty_leaves_predictors_alone():
     ],
 )
 def test_settings_that_do_not_fit(arguments, options, message):
-    with pytest.raises(ValueError, match=f"GlobalSimilarityConv2d: .*{message}|{message}"):
+    with pytest.raises(ValueError, match=f"GlobalSimilarityConv2d: .*{message}"):
         GlobalSimilarityConv2d(*arguments, **options)
 
 
@@ -583,6 +604,8 @@ def test_networks_that_do_not_fit():
         ns.create_model("spherenet")
     with pytest.raises(ns.ShapeError, match="multiple of 8, got 30"):
         ns.create_model("spherenet9", image_size=30)
+    with pytest.raises(ns.ShapeError, match="SelfAttention2d: expected a width of at least 1"):
+        SelfAttention2d(8, width=0)
     with pytest.raises(ns.ShapeError, match=r"poolings 1, 2 and 3, got \(0,\)"):
         SphereNet(10, attention=(0,))
     model = SphereNet(10, image_size=8, widths=(4, 4, 4), hidden=4)

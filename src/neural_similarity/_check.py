@@ -16,6 +16,7 @@ from .errors import ShapeError, UnknownNameError
 
 __all__ = [
     "attention_maps",
+    "attention_width",
     "conv_output_shape",
     "global_similarity",
     "known_name",
@@ -194,6 +195,12 @@ def attention_maps(where: str, query: Tensor, key: Tensor, value: Tensor) -> Non
             f"{where}: expected value of shape {(N, 'C', H, W)}, got {shape(value)}. "
             f"It has the query's samples and positions."
         )
+
+
+def attention_width(where: str, width: int) -> None:
+    """Raise unless query and key have a channel."""
+    if width < 1:
+        raise ShapeError(f"{where}: expected a width of at least 1 for query and key, got {width}.")
 
 
 def map_size(where: str, got: tuple[int, int], wanted: tuple[int, int], structure: str) -> None:

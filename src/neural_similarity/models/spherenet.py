@@ -61,6 +61,7 @@ class SphereNet(nn.Module):
             first two poolings alone: ``attention=(1, 2)``.
 
     Example:
+        >>> import torch
         >>> model = SphereNet(10, image_size=16, widths=(8, 12, 16), hidden=16, attention=(1,))
         >>> model(torch.randn(2, 3, 16, 16)).shape
         torch.Size([2, 10])

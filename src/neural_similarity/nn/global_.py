@@ -128,7 +128,7 @@ class GlobalSimilarityConv2d(nn.Conv2d):
 
 
 def _check_options(
-    where: str, structure: str, size: object, predictor: object, width: object
+    where: str, structure: str, size: object, predictor: object, width: int | None
 ) -> None:
     """Every option belongs to some structures; one that would do nothing is a mistake."""
     if width is not None and structure != "attention":
@@ -136,6 +136,8 @@ def _check_options(
             f"{where}: expected no width for structure {structure!r}, got {width}. It is the width "
             f"of query and key in 'attention'."
         )
+    if width is not None:
+        _check.attention_width(where, width)
     if structure in _ATTENTION:
         for what, given in (("size", size), ("predictor", predictor)):
             if given is not None:

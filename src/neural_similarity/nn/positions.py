@@ -174,8 +174,7 @@ class SelfAttention2d(PositionSimilarity):
     ) -> None:
         super().__init__()
         width = max(1, channels // 8) if width is None else width
-        if width < 1:
-            raise ShapeError(f"SelfAttention2d: expected a width of at least 1, got {width}.")
+        _check.attention_width("SelfAttention2d", width)
         self.query = conv_layer(channels, width, 1, bias=False)
         self.key = conv_layer(channels, width, 1, bias=False)
         self.value = conv_layer(channels, channels, 1, bias=False)

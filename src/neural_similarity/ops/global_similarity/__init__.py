@@ -104,8 +104,9 @@ def position_attention(
         value: ``(N, C, H, W)``.
 
     Cost in multiply-adds per sample, with L = H·W: ``2·L·C·D`` without softmax, as
-    :math:`G_1 (G_2^\top X)`; ``2·L²·max(C, D)`` with it. Either way M is never in memory, except
-    for second derivatives of the softmax.
+    :math:`G_1 (G_2^\top X)`; ``L²·(C + D)`` with it, or ``2·L²·max(C, D)`` from L > 4·C on.
+    Memory grows with L: beyond four maps M is never formed, except for second derivatives of the
+    softmax.
 
     Example:
         >>> (query, key), value = torch.randn(2, 2, 3, 8, 6), torch.ones(2, 5, 8, 6)
