@@ -57,17 +57,18 @@ def leaves(geometry, form):
     return {name: tensor.requires_grad_() for name, tensor in tensors.items()}
 
 
-def assert_same_gradients(ours, truth, tensors, tolerance=1e-11):
+def assert_same_gradients(ours, truth, tensors):
+    """To be differentiated again, or not: the two may be computed differently."""
     direction = torch.randn_like(truth)
-    for which, a, b in zip(
-        tensors,
-        torch.autograd.grad(ours, tensors.values(), direction),
-        torch.autograd.grad(truth, tensors.values(), direction),
-        strict=True,
-    ):
-        torch.testing.assert_close(
-            a, b, rtol=tolerance, atol=tolerance, msg=lambda m, w=which: f"{w}: {m}"
+    wanted = torch.autograd.grad(truth, tensors.values(), direction)
+    for again in (True, False):
+        got = torch.autograd.grad(
+            ours, tensors.values(), direction, create_graph=again, retain_graph=True
         )
+        for which, a, b in zip(tensors, got, wanted, strict=True):
+            torch.testing.assert_close(
+                a, b, rtol=1e-11, atol=1e-11, msg=lambda m, w=which: f"{w}: {m}"
+            )
 
 
 @pytest.mark.parametrize("form", FORMS)
