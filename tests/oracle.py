@@ -105,3 +105,29 @@ def positional_matrix(similarity: Tensor, channels: int):
         return block_diagonal([sample[..., p, q]] * channels)
 
     return lambda n, o, p, q: at(n, p, q)
+
+
+def global_similarity_conv2d(
+    input: Tensor,
+    weight: Tensor,
+    matrix: Callable[[int], Tensor],
+    *,
+    dilation: tuple[int, int],
+    groups: int,
+) -> Tensor:
+    """``W_Gᵀ M_G X_F``; ``matrix(n)`` gives the L × L block of M_G, the same for every channel."""
+    batch, channels, height, width = input.shape
+    kh, kw = weight.shape[2:]
+    padding = (dilation[0] * (kh - 1) // 2, dilation[1] * (kw - 1) // 2)
+    mixed = []
+    for n in range(batch):
+        M = matrix(n)
+        for c in range(channels):
+            X = [input[n, c, y, x] for y in range(height) for x in range(width)]
+            mixed += [sum(M[i, j] * X[j] for j in range(len(X))) for i in range(len(X))]
+    maps = torch.stack(mixed).reshape(input.shape)
+    taps = block_diagonal([torch.ones(kh * kw, dtype=input.dtype)] * weight.shape[1])
+    return similarity_conv2d(
+        maps, weight, lambda n, o, p, q: taps,
+        stride=(1, 1), padding=padding, dilation=dilation, groups=groups,
+    )  # fmt: skip

@@ -3,11 +3,12 @@
 A convolution computes ``Wᵀ M X``; M, the similarity between kernel and patch, is learned.
 """
 
-from . import nn, ops, structures
+from . import models, nn, ops, structures
 from .convert import (
     TrainableSummary,
     attach,
     effective_state_dict,
+    filter_orthogonality_penalty,
     freeze_backbone,
     load_similarity,
     merge,
@@ -21,10 +22,12 @@ from .errors import (
     FileFormatError,
     MergeError,
     NeuralSimilarityError,
+    ResizedMaskWarning,
     ShapeError,
     SkippedLayerWarning,
     UnknownNameError,
 )
+from .models import create_model, list_models
 from .nn.dynamic_similarity import DynamicSimilarity
 from .nn.predictors import ConvPredictor, SpherePredictor
 from .nn.static import StaticSimilarity
@@ -38,6 +41,7 @@ __all__ = [
     "FileFormatError",
     "MergeError",
     "NeuralSimilarityError",
+    "ResizedMaskWarning",
     "ShapeError",
     "SkippedLayerWarning",
     "SpherePredictor",
@@ -45,10 +49,14 @@ __all__ = [
     "TrainableSummary",
     "UnknownNameError",
     "attach",
+    "create_model",
     "effective_state_dict",
+    "filter_orthogonality_penalty",
     "freeze_backbone",
+    "list_models",
     "load_similarity",
     "merge",
+    "models",
     "nn",
     "ops",
     "save_similarity",

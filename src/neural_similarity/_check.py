@@ -7,13 +7,26 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Literal
 
 from torch import Tensor
 
 from ._shapes import output_size
 from .errors import ShapeError, UnknownNameError
 
-__all__ = ["conv_output_shape", "known_name", "shape", "similarity_shape", "weight_similarity"]
+__all__ = [
+    "attention_maps",
+    "attention_width",
+    "conv_output_shape",
+    "global_similarity",
+    "known_name",
+    "map_size",
+    "odd_kernel",
+    "shape",
+    "similarity_shape",
+    "size_preserving",
+    "weight_similarity",
+]
 
 
 def known_name(where: str, what: str, got: object, choices: Iterable[str]) -> None:
@@ -119,6 +132,84 @@ def weight_similarity(
         raise ShapeError(
             f"{where}: expected similarity of shape {diagonal} or {matrix} for "
             f"scope {scope!r}, got {shape(similarity)}."
+        )
+
+
+def odd_kernel(where: str, kernel: tuple[int, int]) -> None:
+    """Raise unless the kernel has a middle."""
+    if min(kernel) < 1 or not all(side % 2 for side in kernel):
+        raise ShapeError(
+            f"{where}: expected a kernel with odd sides, got {kernel}. A global similarity keeps "
+            f"the size of the map, and an even kernel has no middle. Use a kernel such as (3, 3)."
+        )
+
+
+def size_preserving(
+    where: str, stride: tuple[int, int], padding: tuple[int, int], wanted: tuple[int, int]
+) -> None:
+    """Raise unless stride and padding keep the size of the map."""
+    why = "A global similarity mixes the positions of a map and keeps its size"
+    if stride != (1, 1):
+        raise ShapeError(
+            f"{where}: expected stride (1, 1), got {stride}. {why}. Put a pooling layer behind it."
+        )
+    if padding != wanted:
+        raise ShapeError(
+            f"{where}: expected padding {wanted}, got {padding}. {why}. Leave padding out."
+        )
+
+
+def global_similarity(where: str, input: Tensor, similarity: Tensor) -> Literal["mask", "matrix"]:
+    """Raise unless ``similarity`` fits the map; tell which of the two forms it has."""
+    if input.dim() != 4:
+        raise ShapeError(
+            f"{where}: expected input of shape (N, C, H, W) or (C, H, W), got {shape(input)}."
+        )
+    N, _, H, W = input.shape
+    got, L = tuple(similarity.shape), H * W
+    for form, block in (("mask", (H, W)), ("matrix", (L, L))):
+        if got in (block, (N, *block), (1, *block)):
+            return "mask" if form == "mask" else "matrix"
+    raise ShapeError(
+        f"{where}: expected similarity of one of the shapes {(H, W)}, {(L, L)}, {(N, H, W)}, "
+        f"{(N, L, L)}, got {got}. The map has {H} x {W} positions, the batch {N} sample(s) (or 1 "
+        f"for all)."
+    )
+
+
+def attention_maps(where: str, query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise unless the three maps have the same samples and positions."""
+    if query.dim() != 4 or value.dim() != 4:
+        raise ShapeError(
+            f"{where}: expected query (N, D, H, W) and value (N, C, H, W), got {shape(query)} and "
+            f"{shape(value)}."
+        )
+    if key.shape != query.shape:
+        raise ShapeError(
+            f"{where}: expected key of the query's shape {shape(query)}, got {shape(key)}. "
+            f"A position is compared with a position."
+        )
+    N, _, H, W = query.shape
+    if (value.shape[0], *value.shape[2:]) != (N, H, W):
+        raise ShapeError(
+            f"{where}: expected value of shape {(N, 'C', H, W)}, got {shape(value)}. "
+            f"It has the query's samples and positions."
+        )
+
+
+def attention_width(where: str, width: int) -> None:
+    """Raise unless query and key have a channel."""
+    if width < 1:
+        raise ShapeError(f"{where}: expected a width of at least 1 for query and key, got {width}.")
+
+
+def map_size(where: str, got: tuple[int, int], wanted: tuple[int, int], structure: str) -> None:
+    """Raise unless a map has the size that a static similarity was made for."""
+    if got != wanted:
+        raise ShapeError(
+            f"{where}: expected a map of {wanted[0]} x {wanted[1]} positions, got "
+            f"{got[0]} x {got[1]}. A similarity of structure {structure!r} belongs to one size. "
+            f"Resize the input, or use structure 'diagonal' or 'attention'."
         )
 
 

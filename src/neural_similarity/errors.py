@@ -9,6 +9,7 @@ __all__ = [
     "FileFormatError",
     "MergeError",
     "NeuralSimilarityError",
+    "ResizedMaskWarning",
     "ShapeError",
     "SkippedLayerWarning",
     "UnknownNameError",
@@ -41,3 +42,7 @@ class FileFormatError(NeuralSimilarityError, ValueError):
 
 class SkippedLayerWarning(UserWarning):
     """A layer was passed over because a similarity has nothing to learn there."""
+
+
+class ResizedMaskWarning(UserWarning):
+    """A learned spatial mask was resized to a map of another size."""

@@ -9,12 +9,13 @@ from .freeze import (
     trainable_summary,
 )
 from .merge import effective_state_dict, merge
-from .penalty import similarity_penalty
+from .penalty import filter_orthogonality_penalty, similarity_penalty
 
 __all__ = [
     "TrainableSummary",
     "attach",
     "effective_state_dict",
+    "filter_orthogonality_penalty",
     "freeze_backbone",
     "load_similarity",
     "merge",

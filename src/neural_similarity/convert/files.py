@@ -24,6 +24,7 @@ from ..nn.dynamic import DynamicLayer
 from ..nn.dynamic_similarity import DynamicSimilarity
 from ..nn.inventory import Similarity, layer_similarities, static_similarities
 from ..nn.layouts import can_attach, kernel_layouts, stock_type
+from ..nn.positions import PositionSimilarity
 from ..nn.predictors import TwoLayers
 from ..nn.static import StaticSimilarity
 
@@ -39,6 +40,7 @@ def save_similarity(model: nn.Module, path: str | os.PathLike[str]) -> None:
 
     The file appears whole or not at all.
     """
+    _refuse_global(model)
     layers = {name: m for name, m in model.named_modules() if layer_similarities(m)}
     if not layers:
         raise AttachError(
@@ -118,6 +120,16 @@ def _refuse_lost_numbers(path: str | os.PathLike[str], pairs: list[tuple[Tensor,
                 f"share one where the file has two. Attach as when the file was saved, or load "
                 f"into a model without similarities."
             )
+
+
+def _refuse_global(model: nn.Module) -> None:
+    """A file without them would lose numbers that were trained beside the others."""
+    names = [name for name, m in model.named_modules() if isinstance(m, PositionSimilarity)]
+    if names:
+        raise AttachError(
+            f"save_similarity: expected similarities that attach can put back, got the global "
+            f"similarity {names[0]!r}. It is built into the model. Save the model's state_dict."
+        )
 
 
 def _prepare_missing(

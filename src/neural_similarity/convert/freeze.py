@@ -82,18 +82,19 @@ def freeze_backbone(
 def trainable_summary(model: nn.Module) -> TrainableSummary:
     """Count what the model trains, holds, and will hold once merged."""
     similarity = list(similarity_parameters(model))
-    static = [
-        parameter
+    # What is predicted from the input, or differs from position to position, cannot be merged.
+    merged = {
+        p
         for module in model.modules()
-        for parametrization in static_similarities(module).values()
-        for parameter in parametrization.parameters()
-    ]
+        for static in static_similarities(module).values()
+        for p in static.parameters()
+    }
     total = sum(p.numel() for p in model.parameters())
     return TrainableSummary(
         trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),
         total=total,
         similarity=sum(p.numel() for p in similarity if p.requires_grad),
-        deployed=total - sum(p.numel() for p in static),
+        deployed=total - sum(p.numel() for p in merged),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from torch import nn
 
 from .dynamic import DynamicLayer
+from .positions import PositionSimilarity
 from .predictors import PredictedSimilarity
 from .static import SimilarityParametrization
 
@@ -39,9 +40,14 @@ def static_similarities(module: nn.Module) -> dict[str, SimilarityParametrizatio
     }
 
 
-def named_similarities(model: nn.Module) -> Iterator[tuple[str, Similarity]]:
-    """Every similarity of a model: ``"layer1.conv.weight"``, ``"layer2.conv.predictor"``."""
+def named_similarities(model: nn.Module) -> Iterator[tuple[str, Similarity | PositionSimilarity]]:
+    """Every similarity of a model: ``"layer1.conv.weight"``, ``"layer2.conv.predictor"``.
+
+    Global ones are modules of their own and carry their own name.
+    """
     for path, module in model.named_modules():
+        if isinstance(module, PositionSimilarity):
+            yield path, module
         for name, similarity in layer_similarities(module).items():
             yield f"{path}.{name}" if path else name, similarity
 

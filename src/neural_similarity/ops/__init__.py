@@ -1,7 +1,16 @@
 """Pure tensor functions, without state."""
 
 from .effective_weight import effective_weight
+from .global_similarity import global_similarity_conv2d, mix_positions, position_attention
 from .similarity_conv import similarity_conv2d
 from .sphere import sphere_conv2d, sphere_linear
 
-__all__ = ["effective_weight", "similarity_conv2d", "sphere_conv2d", "sphere_linear"]
+__all__ = [
+    "effective_weight",
+    "global_similarity_conv2d",
+    "mix_positions",
+    "position_attention",
+    "similarity_conv2d",
+    "sphere_conv2d",
+    "sphere_linear",
+]

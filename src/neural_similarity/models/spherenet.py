@@ -1,0 +1,148 @@
+"""The networks of Appendix B, Table 7: CNN-9 and SphereNet, with and without self-attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..errors import ShapeError
+from ..nn import SelfAttention2d, SphereConv2d
+from .registry import register_model
+
+__all__ = ["CONFIGURATIONS", "Configuration", "SphereNet"]
+
+ConvLayer = Callable[..., nn.Conv2d]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A row of Table 7.
+
+    Args:
+        conv_layer: what makes every convolution, those of attention included.
+        attention: behind which of the three poolings positions attend to each other.
+        accuracy: the paper's, on CIFAR-10, in percent.
+        parameters: for ten classes of 32 × 32 colour images.
+    """
+
+    conv_layer: ConvLayer
+    attention: tuple[int, ...]
+    accuracy: float
+    parameters: int
+
+
+CONFIGURATIONS = {
+    "cnn9_wide": Configuration(nn.Conv2d, (), 90.86, 3_859_722),
+    "cnn9_wide_attention": Configuration(nn.Conv2d, (1, 2, 3), 90.69, 4_008_205),
+    "spherenet9": Configuration(SphereConv2d, (), 91.31, 3_859_722),
+    "spherenet9_attention": Configuration(SphereConv2d, (1, 2, 3), 91.76, 4_008_205),
+}
+
+
+class SphereNet(nn.Module):
+    """Nine convolutions in three stages, a fully connected layer, a classifier.
+
+    A stage is three 3×3 convolutions, each with BatchNorm and ReLU, then pooling, then perhaps
+    attention. The convolution is a parameter: ``SphereConv2d`` (cosine) makes SphereNet,
+    ``nn.Conv2d`` its plain twin. Add :func:`~neural_similarity.filter_orthogonality_penalty` to
+    the loss, as the paper does.
+
+    Args:
+        num_classes: outputs of the classifier.
+        in_channels: channels of the image.
+        image_size: side of the square image; three poolings must divide it.
+        widths: filters in each stage.
+        hidden: outputs of the fully connected layer.
+        conv_layer, attention: as in :class:`Configuration`. The authors' code attends behind the
+            first two poolings alone: ``attention=(1, 2)``.
+
+    Example:
+        >>> import torch
+        >>> model = SphereNet(10, image_size=16, widths=(8, 12, 16), hidden=16, attention=(1,))
+        >>> model(torch.randn(2, 3, 16, 16)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        num_classes: int = 10,
+        *,
+        in_channels: int = 3,
+        image_size: int = 32,
+        widths: tuple[int, int, int] = (128, 192, 256),
+        hidden: int = 256,
+        conv_layer: ConvLayer = SphereConv2d,
+        attention: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__()
+        if image_size < 8 or image_size % 8:
+            raise ShapeError(
+                f"SphereNet: expected image_size to be a multiple of 8, got {image_size}. Three "
+                f"poolings halve it. Pad or resize the images."
+            )
+        if not set(attention) <= {1, 2, 3}:
+            raise ShapeError(
+                f"SphereNet: expected attention to name poolings 1, 2 and 3, got {attention}."
+            )
+        self.in_channels, self.image_size = in_channels, image_size
+        stages = []
+        for stage, width in enumerate(widths, start=1):
+            attends = stage in attention
+            stages.append(_stage(in_channels, width, conv_layer, attends))
+            in_channels = width
+        self.stages = nn.Sequential(*stages)
+        # A convolution as large as the map is fully connected, and can compare directions too.
+        # As in the authors' code nothing stands between it and the classifier.
+        self.fc = conv_layer(in_channels, hidden, image_size // 8, bias=False)
+        self.classifier = nn.Linear(hidden, num_classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+
+    def get_classifier(self) -> nn.Linear:
+        """The last layer, as in timm."""
+        return self.classifier
+
+    def forward_features(self, input: Tensor) -> Tensor:
+        """What the classifier reads: ``(N, hidden)``."""
+        expected = (self.in_channels, self.image_size, self.image_size)
+        if tuple(input.shape[1:]) != expected:
+            raise ShapeError(
+                f"SphereNet: expected images of shape {('N', *expected)}, got "
+                f"{tuple(input.shape)}. The fully connected layer fits one size. Create the model "
+                f"with another image_size or in_channels, or resize the images."
+            )
+        features: Tensor = self.fc(self.stages(input))
+        return features.flatten(1)
+
+    def forward(self, input: Tensor) -> Tensor:
+        scores: Tensor = self.classifier(self.forward_features(input))
+        return scores
+
+
+def _stage(channels: int, width: int, conv_layer: ConvLayer, attends: bool) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for _ in range(3):
+        layers += [
+            conv_layer(channels, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+        ]
+        channels = width
+    layers.append(nn.MaxPool2d(2))
+    if attends:
+        layers.append(SelfAttention2d(width, conv_layer=conv_layer))
+    return nn.Sequential(*layers)
+
+
+def _from_table(configuration: Configuration, **options: Any) -> SphereNet:
+    table = {"conv_layer": configuration.conv_layer, "attention": configuration.attention}
+    return SphereNet(**{**table, **options})
+
+
+for _name, _configuration in CONFIGURATIONS.items():
+    register_model(_name, partial(_from_table, _configuration))

@@ -1,0 +1,159 @@
+"""Global similarity (Appendix B): a convolution behind a similarity of the whole map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from .. import _check, structures
+from .._shapes import pair, same_padding
+from ..errors import ShapeError
+from ..structures import Structure
+from ._hooks import accept_missing_similarity
+from .positions import (
+    PlainAttention,
+    PositionSimilarity,
+    PredictedMask,
+    SelfAttention2d,
+    StaticPositions,
+)
+from .predictors import PredictorConfig
+
+__all__ = ["GlobalSimilarityConv2d"]
+
+_ATTENTION = ("attention", "plain_attention")
+
+
+class GlobalSimilarityConv2d(nn.Conv2d):
+    r"""``nn.Conv2d`` of a map whose positions are first mixed: :math:`W_G^\top M_G X_F`.
+
+    Stride 1 and size-preserving, so padding need not be given. ``weight`` and ``bias`` keep their
+    stock keys, and a checkpoint of a plain convolution loads.
+
+    ======================================  ====================================================
+    given                                   M_G
+    ======================================  ====================================================
+    ``structure="diagonal", size=(H, W)``   a learned mask over the map (resized for other sizes)
+    another of ``ns.structures``, ``size``  a learned L × L matrix, L = H·W, for this size alone;
+                                            ``"unconstrained"`` is any matrix
+    ``"diagonal", predictor=...``           a mask predicted from the map
+    ``"attention"``                         softmax self-attention with gain (the default)
+    ``"plain_attention"``                   ``G1(X) G2(X)ᵀ``, the appendix's equation
+    ======================================  ====================================================
+
+    All start as the plain convolution, except ``"plain_attention"``: its M has rank C at most and
+    is quadratic in the input, so no choice of numbers makes it the identity (and ``"dilated"``,
+    which removes positions by definition).
+
+    Args:
+        structure: as above, by name or as a structure object.
+        size: the map's height and width, for a static similarity.
+        predictor: :class:`SpherePredictor`, :class:`ConvPredictor`, or a module of your own
+            ``(input, window) -> (N, 1, H, W)``, for a dynamic mask.
+        width: channels of query and key for ``"attention"``; None is C/8.
+
+    The other arguments are :class:`torch.nn.Conv2d`'s. For costs see
+    :func:`~neural_similarity.ops.global_similarity_conv2d` and
+    :func:`~neural_similarity.ops.position_attention`.
+
+    Example:
+        >>> conv = GlobalSimilarityConv2d(16, 8, 3, structure="attention")
+        >>> plain = nn.Conv2d(16, 8, 3, padding=1)
+        >>> _ = conv.load_state_dict(plain.state_dict())       # stock keys
+        >>> import torch
+        >>> image = torch.randn(2, 16, 10, 7)
+        >>> torch.allclose(conv(image), plain(image), atol=1e-6)
+        True
+    """
+
+    stock_class: ClassVar[type[nn.Module]] = nn.Conv2d
+    similarity: PositionSimilarity
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] | str = "same",
+        dilation: int | tuple[int, int] = 1,
+        *args: Any,
+        structure: str | Structure = "attention",
+        size: int | Sequence[int] | None = None,
+        predictor: PredictorConfig | nn.Module | None = None,
+        width: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        where = type(self).__name__
+        kernel, dilated = pair(kernel_size), pair(dilation)
+        _check.odd_kernel(where, kernel)
+        keep = (same_padding(kernel[0], dilated[0])[0], same_padding(kernel[1], dilated[1])[0])
+        if isinstance(padding, str):
+            _check.known_name(where, "padding", padding, ("same",))
+            padding = keep
+        _check.size_preserving(where, pair(stride), pair(padding), keep)
+        name = structure if isinstance(structure, str) else structure.name
+        _check.known_name(where, "structure", name, (*structures.list_structures(), *_ATTENTION))
+        _check_options(where, name, size, predictor, width)
+        super().__init__(in_channels, out_channels, kernel, 1, keep, dilated, *args, **kwargs)
+        made: PositionSimilarity
+        if name == "attention":
+            made = SelfAttention2d(in_channels, width)
+        elif name == "plain_attention":
+            made = PlainAttention(in_channels)
+        elif predictor is not None:
+            made = PredictedMask(in_channels, kernel, dilated, predictor)
+        else:
+            assert size is not None
+            made = StaticPositions(structures.resolve(structure, where), pair(size), where)
+        self.similarity = made.to(self.weight.device, self.weight.dtype)
+        accept_missing_similarity(self)
+
+    def predictions(self) -> dict[str, nn.Module]:
+        """What a checkpoint of the stock layer lacks, by name."""
+        return {"similarity": self.similarity}
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() == 3:
+            return self.forward(input[None])[0]
+        if input.dim() != 4 or input.shape[1] != self.in_channels:
+            raise ShapeError(
+                f"{type(self).__name__}: expected input of shape (N, {self.in_channels}, H, W) or "
+                f"({self.in_channels}, H, W), got {_check.shape(input)}."
+            )
+        output: Tensor = self._conv_forward(self.similarity(input), self.weight, self.bias)
+        return output
+
+
+def _check_options(
+    where: str, structure: str, size: object, predictor: object, width: int | None
+) -> None:
+    """Every option belongs to some structures; one that would do nothing is a mistake."""
+    if width is not None and structure != "attention":
+        raise ShapeError(
+            f"{where}: expected no width for structure {structure!r}, got {width}. It is the width "
+            f"of query and key in 'attention'."
+        )
+    if width is not None:
+        _check.attention_width(where, width)
+    if structure in _ATTENTION:
+        for what, given in (("size", size), ("predictor", predictor)):
+            if given is not None:
+                raise ShapeError(
+                    f"{where}: expected no {what} for structure {structure!r}, got {given!r}. "
+                    f"Attention makes its matrix from the map itself, of any size."
+                )
+    elif predictor is not None and (structure != "diagonal" or size is not None):
+        raise ShapeError(
+            f"{where}: expected a predictor with structure 'diagonal' and no size, got structure "
+            f"{structure!r} and size {size}. A predictor gives one number at each position of any "
+            f"map. For a matrix from the input use 'attention'."
+        )
+    elif predictor is None and size is None:
+        raise ShapeError(
+            f"{where}: expected size=(H, W) for structure {structure!r}, got None. A static "
+            f"similarity has numbers for every position. Give the size of the map"
+            + (", or a predictor for a dynamic one." if structure == "diagonal" else ".")
+        )

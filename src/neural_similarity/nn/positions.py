@@ -1,0 +1,192 @@
+"""The similarities M_G between the positions of a map (Appendix B): modules that compute M_G X."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .. import _check, structures
+from .._shapes import same_padding
+from ..errors import ResizedMaskWarning, ShapeError
+from ..ops import mix_positions, position_attention
+from ..structures import Block, Structure
+from .predictors import PredictedSimilarity, PredictorConfig, TwoLayers, Window
+
+__all__ = [
+    "PlainAttention",
+    "PositionSimilarity",
+    "PredictedMask",
+    "SelfAttention2d",
+    "StaticPositions",
+]
+
+_MOST_NUMBERS = 2**24  # 64 MB in float32, as for static similarities
+
+
+class PositionSimilarity(nn.Module):
+    """A similarity between positions. ``forward`` gives M_G X: ``(N, C, H, W)`` to the same."""
+
+    def similarity(self, input: Tensor) -> Tensor:
+        """M for this input, in a shape that :func:`~neural_similarity.ops.mix_positions` takes."""
+        raise NotImplementedError
+
+    def forward(self, input: Tensor) -> Tensor:
+        return mix_positions(input, self.similarity(input))
+
+
+class StaticPositions(PositionSimilarity):
+    """A learned M for maps of one size, of any of ``ns.structures``; a block is the whole map.
+
+    A diagonal is a mask over the map. On a map of another size it is resized bilinearly, and says
+    so once. Every other structure refuses.
+    """
+
+    def __init__(self, structure: Structure, size: tuple[int, int], where: str) -> None:
+        super().__init__()
+        self.structure, self.size, self.where = structure, size, where
+        self.block = Block(size)
+        self.has_warned = False
+        if min(size) < 1:
+            raise ShapeError(f"{where}: expected a size of at least (1, 1), got {size}.")
+        most = structure.most_numbers(self.block)
+        if most > _MOST_NUMBERS:
+            raise ShapeError(
+                f"{where}: expected a similarity of at most {_MOST_NUMBERS:,} numbers, got up to "
+                f"{most:,} for structure {structure.name!r} and size {size}. It grows with the "
+                f"square of the positions. Use a smaller map, 'diagonal', or 'attention'."
+            )
+        structure.check(self.block, where)
+        start = structure.initial(self.block)
+        self.numbers = nn.ParameterDict({n: nn.Parameter(v) for n, v in start.items()})
+
+    def similarity(self, input: Tensor) -> Tensor:
+        M = self.structure.similarity(dict(self.numbers.items()), self.block)
+        size = (input.shape[-2], input.shape[-1])
+        if M.dim() == 2:
+            _check.map_size(self.where, size, self.size, self.structure.name)
+            return M
+        mask = M.reshape(self.size)
+        if size == self.size:
+            return mask
+        self._warn(size)
+        return F.interpolate(mask[None, None], size, mode="bilinear", align_corners=False)[0, 0]
+
+    def _warn(self, size: tuple[int, int]) -> None:
+        if self.has_warned or torch.compiler.is_compiling():
+            return
+        self.has_warned = True
+        warnings.warn(
+            f"{self.where}: expected a map of {self.size}, got {size}. The mask is resized "
+            f"bilinearly, here and from now on without a word. Make the layer with size={size} if "
+            f"this is the size to learn for.",
+            ResizedMaskWarning,
+            stacklevel=2,
+        )
+
+    def extra_repr(self) -> str:
+        return f"structure={self.structure!r}, size={self.size}"
+
+
+class PredictedMask(PositionSimilarity):
+    """A mask predicted from the map itself: a dynamic diagonal.
+
+    The predictor of local similarities, with one number at each position instead of K; it looks
+    through the kernel of the convolution it serves, with zeros around the map.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        kernel_size: tuple[int, int],
+        dilation: tuple[int, int],
+        predictor: PredictorConfig | nn.Module,
+    ) -> None:
+        super().__init__()
+        structure = structures.Diagonal()
+        high, wide = (same_padding(k, d)[0] for k, d in zip(kernel_size, dilation, strict=True))
+        self.window = Window((1, 1), (high, wide), dilation)
+        residual = True
+        if isinstance(predictor, PredictorConfig):
+            config, residual = predictor.for_structure(structure), predictor.residual
+            predictor = TwoLayers(config, channels, 1, kernel_size)
+        self.predictor = PredictedSimilarity(predictor, structure, Block((1,)), residual)
+
+    def similarity(self, input: Tensor) -> Tensor:
+        mask: Tensor = self.predictor(input, self.window)
+        return mask.squeeze(1)
+
+
+class PlainAttention(PositionSimilarity):
+    r"""Self-attention as the appendix writes it: :math:`M = G_1(X) G_2(X)^\top`.
+
+    G1 and G2 are 1×1 convolutions to as many channels as the map has. Nothing bounds M: it grows
+    with the square of the input and its sum with the number of positions. It is of rank C at most
+    and therefore cannot begin at the identity.
+
+    Cost in multiply-adds per sample, with L positions: ``4·L·C²``.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.query = nn.Conv2d(channels, channels, 1, bias=False)
+        self.key = nn.Conv2d(channels, channels, 1, bias=False)
+
+    def similarity(self, input: Tensor) -> Tensor:
+        return torch.bmm(self.query(input).flatten(2).mT, self.key(input).flatten(2))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return position_attention(self.query(input), self.key(input), input, softmax=False)
+
+
+class SelfAttention2d(PositionSimilarity):
+    r"""Self-attention as it is used: softmax, a narrow query and key, a value, a learned gain.
+
+    .. math:: z = X + \gamma \, V(A X), \qquad A = \mathrm{softmax}(G_1(X) G_2(X)^\top)
+
+    with 1×1 convolutions G1, G2 (C to C/8 channels) and V, and a gain γ that starts at 0, where
+    the layer is the identity. V mixes channels, so that M_G is :math:`I + \gamma \, V \otimes A`:
+    with V it is no longer block-diagonal.
+
+    Args:
+        channels: C of the map.
+        width: channels of query and key; None is C/8, at least one.
+        conv_layer: what makes the three convolutions, for example ``SphereConv2d``.
+
+    Cost in multiply-adds per sample, with L positions: ``2·L²·C``, and ``1.25·L·C²`` for the
+    convolutions. Memory grows with L.
+
+    Example:
+        >>> attention = SelfAttention2d(16)
+        >>> image = torch.randn(2, 16, 8, 8)
+        >>> torch.equal(attention(image), image)
+        True
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        width: int | None = None,
+        conv_layer: Callable[..., nn.Module] = nn.Conv2d,
+    ) -> None:
+        super().__init__()
+        width = max(1, channels // 8) if width is None else width
+        _check.attention_width("SelfAttention2d", width)
+        self.query = conv_layer(channels, width, 1, bias=False)
+        self.key = conv_layer(channels, width, 1, bias=False)
+        self.value = conv_layer(channels, channels, 1, bias=False)
+        self.gain = nn.Parameter(torch.zeros(()))
+
+    def similarity(self, input: Tensor) -> Tensor:
+        """A alone: ``(N, L, L)``, each row a distribution over positions."""
+        scores = torch.bmm(self.query(input).flatten(2).mT, self.key(input).flatten(2))
+        return scores.softmax(-1)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() == 3:
+            return self.forward(input[None])[0]
+        attended = position_attention(self.query(input), self.key(input), self.value(input))
+        return input + self.gain * attended
