@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from .._autocast import without_autocast
 from ..errors import AttachError, ShapeError
-from ..nn.inventory import static_similarities
-from ..nn.predictors import PredictedSimilarity
+from ..nn.inventory import predictor_modules, static_similarities
 from ..nn.static import SimilarityParametrization
 
 __all__ = ["filter_orthogonality_penalty", "similarity_penalty"]
@@ -64,12 +63,7 @@ def filter_orthogonality_penalty(model: nn.Module, weight: float = 2e-4) -> Tens
         >>> filter_orthogonality_penalty(nn.Sequential(conv)).item() < 1e-12
         True
     """
-    inside = {
-        part
-        for module in model.modules()
-        if isinstance(module, PredictedSimilarity)
-        for part in module.modules()
-    }
+    inside = predictor_modules(model)
     filters = [
         (module.weight, module.groups)
         for module in model.modules()
