@@ -50,6 +50,20 @@ class DynamicLayer(nn.Module):
     block_size: int | None
     config: Any = None
 
+    def __init__(
+        self,
+        *args: Any,
+        structure: str | Structure = "diagonal",
+        predictor: PredictorConfig | nn.Module | None = None,
+        block_size: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)  # the stock layer's constructor
+        where = type(self).__name__
+        resolved = structures.resolve(structure, where)
+        made = predictions_for(type(self), self, resolved, predictor, block_size, where)
+        self.install(resolved, block_size, made)
+
     def sites(self, block_size: int | None) -> Sites:
         """What has to be predicted where; asks nothing of the layer but its stock attributes."""
         raise NotImplementedError
@@ -103,16 +117,6 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
     stock_class = nn.Conv2d
     predictor: PredictedSimilarity
 
-    def __init__(
-        self,
-        *args: Any,
-        structure: str | Structure = "diagonal",
-        predictor: PredictorConfig | nn.Module | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        _complete(self, structure, predictor)
-
     def sites(self, block_size: int | None) -> Sites:
         kernel = pair(self.kernel_size)
         return {"predictor": (Block(kernel), self.in_channels, kernel)}
@@ -149,16 +153,6 @@ class DynamicConv1d(DynamicLayer, nn.Conv1d):
     stock_class = nn.Conv1d
     predictor: PredictedSimilarity
 
-    def __init__(
-        self,
-        *args: Any,
-        structure: str | Structure = "diagonal",
-        predictor: PredictorConfig | nn.Module | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        _complete(self, structure, predictor)
-
     def sites(self, block_size: int | None) -> Sites:
         return {"predictor": (Block(self.kernel_size), self.in_channels, (1, self.kernel_size[0]))}
 
@@ -189,17 +183,6 @@ class DynamicLinear(DynamicLayer, nn.Linear):
     stock_class = nn.Linear
     predictor: PredictedSimilarity
 
-    def __init__(
-        self,
-        *args: Any,
-        structure: str | Structure = "diagonal",
-        predictor: PredictorConfig | nn.Module | None = None,
-        block_size: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        _complete(self, structure, predictor, block_size)
-
     def sites(self, block_size: int | None) -> Sites:
         size = features_in_block(self.in_features, block_size, type(self).__name__)
         return {"predictor": (Block((size,)), self.in_features, None)}
@@ -227,17 +210,6 @@ class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
     stock_class = nn.LSTMCell
     predictor_ih: PredictedSimilarity
     predictor_hh: PredictedSimilarity
-
-    def __init__(
-        self,
-        *args: Any,
-        structure: str | Structure = "diagonal",
-        predictor: PredictorConfig | nn.Module | None = None,
-        block_size: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        _complete(self, structure, predictor, block_size)
 
     def sites(self, block_size: int | None) -> Sites:
         seen, where = self.input_size + self.hidden_size, type(self).__name__
@@ -312,16 +284,3 @@ def predictions_for(
             residual = config.residual
         made[name] = PredictedSimilarity(network, structure, block, residual)
     return made
-
-
-def _complete(
-    layer: DynamicLayer,
-    structure: str | Structure,
-    predictor: PredictorConfig | nn.Module | None,
-    block_size: int | None = None,
-) -> None:
-    """The end of every constructor."""
-    where = type(layer).__name__
-    resolved = structures.resolve(structure, where)
-    made = predictions_for(type(layer), layer, resolved, predictor, block_size, where)
-    layer.install(resolved, block_size, made)
