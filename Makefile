@@ -26,7 +26,7 @@ test: $(READY)
 	$(BIN)/python -m pytest
 
 test-pure: $(READY)
-	NEURAL_SIMILARITY_COMPILED=0 $(BIN)/python -m pytest -q tests/test_dynamic.py tests/test_similarity_conv.py
+	NEURAL_SIMILARITY_COMPILED=0 $(BIN)/python -m pytest -q tests/test_dynamic.py tests/test_dynamic_sequences.py tests/test_similarity_conv.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -8,9 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import neural_similarity as ns
 from neural_similarity import structures
 from neural_similarity.nn.inventory import named_similarities
 from neural_similarity.structures import Block, Structure
+
+PREDICTORS = {
+    "sphere": ns.SpherePredictor(hidden=4),
+    "sphere-norm": ns.SpherePredictor(hidden=4, batch_norm=True),
+    "sphere-plain": ns.SpherePredictor(hidden=4, batch_norm=False),
+    "full sphere": ns.SpherePredictor(hidden=4, normalize="both"),
+    "full sphere-plain": ns.SpherePredictor(hidden=4, normalize="both", batch_norm=False),
+    "conv": ns.ConvPredictor(hidden=4, output="none"),
+    "conv-normalized": ns.ConvPredictor(hidden=4),
+    "conv-sigmoid": ns.ConvPredictor(hidden=4, output="sigmoid"),
+}
+SMALL = PREDICTORS["sphere"]
 
 SCOPES = ("layer", "channel", "kernel", "full")
 

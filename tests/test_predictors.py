@@ -5,22 +5,10 @@ import copy
 import oracle
 import pytest
 import torch
-from cases import disturb
+from cases import PREDICTORS, SMALL, disturb
 from torch import nn
 
 import neural_similarity as ns
-
-PREDICTORS = {
-    "sphere": ns.SpherePredictor(hidden=4),
-    "sphere-norm": ns.SpherePredictor(hidden=4, batch_norm=True),
-    "sphere-plain": ns.SpherePredictor(hidden=4, batch_norm=False),
-    "full sphere": ns.SpherePredictor(hidden=4, normalize="both"),
-    "full sphere-plain": ns.SpherePredictor(hidden=4, normalize="both", batch_norm=False),
-    "conv": ns.ConvPredictor(hidden=4, output="none"),
-    "conv-normalized": ns.ConvPredictor(hidden=4),
-    "conv-sigmoid": ns.ConvPredictor(hidden=4, output="sigmoid"),
-}
-SMALL = PREDICTORS["sphere"]
 
 
 def weights(model):

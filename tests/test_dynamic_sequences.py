@@ -1,0 +1,84 @@
+"""Dynamic layers for sequences and features: Conv1d, Linear and LSTMCell against their formulas."""
+
+import pytest
+import torch
+from cases import SMALL, disturb
+from torch import nn
+
+import neural_similarity as ns
+from neural_similarity import structures
+
+
+@pytest.mark.parametrize(
+    "structure", ["diagonal", "unconstrained", "psd", structures.KernelShape()]
+)
+@pytest.mark.parametrize("block_size", [None, 3])
+def test_linear_against_the_formula(structure, block_size):
+    layer = ns.nn.DynamicLinear(6, 4, structure=structure, block_size=block_size, predictor=SMALL)
+    layer.double().eval()
+    plain = nn.Linear(6, 4).double()
+    layer.load_state_dict(plain.state_dict())
+    input = torch.randn(5, 2, 6, dtype=torch.float64)
+    torch.testing.assert_close(layer(input), plain(input))
+    disturb(layer)
+    M = layer.predictor(input.reshape(-1, 6)).detach()
+    M = torch.diag_embed(M) if M.dim() == 2 else M
+    if isinstance(structure, structures.KernelShape):
+        M = torch.diag(structure.shape({"shape": layer.predictor.shape_numbers})).detach() @ M
+    for sample, whole, y in zip(input.reshape(-1, 6), M, layer(input).reshape(-1, 4), strict=True):
+        blocks = torch.block_diag(*[whole] * (6 // len(whole)))
+        torch.testing.assert_close(y, plain.weight @ blocks @ sample + plain.bias)
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "unconstrained"])
+def test_lstm_cell_against_the_formula(structure):
+    cell = ns.nn.DynamicLSTMCell(3, 5, structure=structure, predictor=SMALL).double().eval()
+    plain = nn.LSTMCell(3, 5).double()
+    cell.load_state_dict(plain.state_dict())
+    x, h, c = (torch.randn(4, n, dtype=torch.float64) for n in (3, 5, 5))
+    for ours, theirs in zip(cell(x, (h, c)), plain(x, (h, c)), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(cell(x)[0], plain(x)[0])
+    torch.testing.assert_close(cell(x[0])[0], plain(x[0])[0])
+    disturb(cell)
+    seen = torch.cat([x, h], 1)
+    M_ih, M_hh = cell.predictor_ih(seen), cell.predictor_hh(seen)
+    mixed = [
+        m * v if structure == "diagonal" else torch.einsum("bij,bj->bi", m, v)
+        for m, v in ((M_ih, x), (M_hh, h))
+    ]
+    gates = mixed[0] @ cell.weight_ih.T + cell.bias_ih + mixed[1] @ cell.weight_hh.T + cell.bias_hh
+    i, f, g, o = gates.chunk(4, 1)
+    memory = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    ours = cell(x, (h, c))
+    torch.testing.assert_close(ours[1], memory)
+    torch.testing.assert_close(ours[0], o.sigmoid() * memory.tanh())
+
+
+@pytest.mark.parametrize("mode", ["zeros", "circular"])
+def test_conv1d_is_a_conv2d_of_one_row(mode):
+    plain = nn.Conv1d(4, 6, 3, stride=2, padding=2, groups=2, padding_mode=mode)
+    layer = ns.nn.DynamicConv1d(
+        4, 6, 3, stride=2, padding=2, groups=2, padding_mode=mode, predictor=SMALL
+    )
+    layer.load_state_dict(plain.state_dict())
+    input = torch.randn(2, 4, 11)
+    torch.testing.assert_close(layer(input), plain(input))
+    torch.testing.assert_close(layer(input[0]), plain(input[0]))
+    disturb(layer)
+    assert not torch.allclose(layer(input), plain(input))
+    assert layer.predictor.network.last.weight.shape == (3, 4, 1, 3), "it stays in its row"
+    row = ns.nn.DynamicConv2d(
+        4, 6, (1, 3), stride=(1, 2), padding=(0, 2), groups=2, padding_mode=mode, predictor=SMALL
+    )
+    state = {k: v.unsqueeze(2) if k == "weight" else v for k, v in layer.state_dict().items()}
+    row.load_state_dict(state)
+    torch.testing.assert_close(layer.eval()(input), row.eval()(input.unsqueeze(2)).squeeze(2))
+
+
+def test_dense_layers_take_any_batch():
+    linear, cell = ns.nn.DynamicLinear(6, 4, block_size=3), ns.nn.DynamicLSTMCell(3, 5)
+    assert linear(torch.randn(0, 6)).shape == (0, 4)
+    assert linear(torch.randn(6)).shape == (4,)
+    assert cell(torch.randn(0, 3))[0].shape == (0, 5)
+    assert cell(torch.randn(1, 3))[0].shape == (1, 5)
