@@ -1,5 +1,7 @@
 """What the documents say is so: code runs, commands exist, paths are there."""
 
+import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -52,6 +54,19 @@ def test_every_make_target_in_the_readme_exists():
 def test_public_names_are_sorted_and_there():
     assert ns.__all__ == sorted(ns.__all__)
     assert all(hasattr(ns, name) for name in ns.__all__)
+
+
+def test_what_python_and_type_checkers_import_is_the_same():
+    tree = ast.parse(Path(ns.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    for statement in block.body:
+        module = importlib.import_module(
+            f".{statement.module or ''}".rstrip("."), "neural_similarity"
+        )
+        for alias in statement.names:
+            assert getattr(ns, alias.name) is getattr(module, alias.name), alias.name
+    told = {alias.name for statement in block.body for alias in statement.names}
+    assert told == set(ns.__all__)
 
 
 def test_first_steps_runs_and_shows_what_it_promises():

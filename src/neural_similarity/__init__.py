@@ -3,45 +3,60 @@
 A convolution computes ``Wᵀ M X``; M, the similarity between kernel and patch, is learned.
 """
 
-from . import models, nn, ops, structures
-from .convert import (
-    TrainableSummary,
-    attach,
-    effective_state_dict,
-    filter_orthogonality_penalty,
-    freeze_backbone,
-    load_similarity,
-    merge,
-    save_similarity,
-    similarity_parameters,
-    similarity_penalty,
-    trainable_summary,
-)
-from .errors import (
-    AttachError,
-    FileFormatError,
-    MergeError,
-    NeuralSimilarityError,
-    ResizedMaskWarning,
-    ShapeError,
-    SkippedLayerWarning,
-    UnknownNameError,
-)
-from .models import create_model, list_models
-from .nn.dynamic_similarity import DynamicSimilarity
-from .nn.predictors import ConvPredictor, SpherePredictor
-from .nn.static import StaticSimilarity
+# Names are imported when first used, so that `nsl --help` does not wait for torch. Type checkers
+# and editors read the imports below; `_HOME` says the same to Python, and a test compares the two.
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import data, models, nn, ops, structures
+    from .convert import (
+        TrainableSummary,
+        effective_state_dict,
+        filter_orthogonality_penalty,
+        freeze_backbone,
+        load_similarity,
+        save_similarity,
+        similarity_parameters,
+        similarity_penalty,
+        trainable_summary,
+    )
+    from .convert.attach import attach
+    from .convert.merge import merge
+    from .errors import (
+        AttachError,
+        DataError,
+        ExportError,
+        FetchError,
+        FileFormatError,
+        MergeError,
+        NeuralSimilarityError,
+        ResizedMaskWarning,
+        RunError,
+        ShapeError,
+        SkippedLayerWarning,
+        UnknownNameError,
+    )
+    from .models import create_model, list_models
+    from .nn.dynamic_similarity import DynamicSimilarity
+    from .nn.predictors import ConvPredictor, SpherePredictor
+    from .nn.static import StaticSimilarity
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AttachError",
     "ConvPredictor",
+    "DataError",
     "DynamicSimilarity",
+    "ExportError",
+    "FetchError",
     "FileFormatError",
     "MergeError",
     "NeuralSimilarityError",
     "ResizedMaskWarning",
+    "RunError",
     "ShapeError",
     "SkippedLayerWarning",
     "SpherePredictor",
@@ -50,6 +65,7 @@ __all__ = [
     "UnknownNameError",
     "attach",
     "create_model",
+    "data",
     "effective_state_dict",
     "filter_orthogonality_penalty",
     "freeze_backbone",
@@ -65,3 +81,38 @@ __all__ = [
     "structures",
     "trainable_summary",
 ]
+
+_HOME = {
+    ".convert": (
+        "TrainableSummary", "attach", "effective_state_dict", "filter_orthogonality_penalty",
+        "freeze_backbone", "load_similarity", "merge", "save_similarity", "similarity_parameters",
+        "similarity_penalty", "trainable_summary",
+    ),
+    ".errors": (
+        "AttachError", "DataError", "ExportError", "FetchError", "FileFormatError", "MergeError",
+        "NeuralSimilarityError", "ResizedMaskWarning", "RunError", "ShapeError",
+        "SkippedLayerWarning", "UnknownNameError",
+    ),
+    ".models": ("create_model", "list_models"),
+    ".nn.dynamic_similarity": ("DynamicSimilarity",),
+    ".nn.predictors": ("ConvPredictor", "SpherePredictor"),
+    ".nn.static": ("StaticSimilarity",),
+}  # fmt: skip
+_HOMES = {name: home for home, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES.get(name)
+    value = (
+        getattr(import_module(home, __name__), name)
+        if home
+        else import_module(f".{name}", __name__)
+    )
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,10 +6,14 @@ working for people who never heard of this module.
 
 __all__ = [
     "AttachError",
+    "DataError",
+    "ExportError",
+    "FetchError",
     "FileFormatError",
     "MergeError",
     "NeuralSimilarityError",
     "ResizedMaskWarning",
+    "RunError",
     "ShapeError",
     "SkippedLayerWarning",
     "UnknownNameError",
@@ -38,6 +42,22 @@ class MergeError(NeuralSimilarityError, RuntimeError):
 
 class FileFormatError(NeuralSimilarityError, ValueError):
     """A similarity file is damaged, foreign, or made for another model."""
+
+
+class DataError(NeuralSimilarityError, ValueError):
+    """A data set is missing, damaged, or not what its name promises."""
+
+
+class FetchError(NeuralSimilarityError, RuntimeError):
+    """A data set could not be fetched; what was there before is as it was."""
+
+
+class ExportError(NeuralSimilarityError, RuntimeError):
+    """A network cannot be written in another format; nothing was written."""
+
+
+class RunError(NeuralSimilarityError, ValueError):
+    """A training run cannot begin, go on or be read; what was on disk is as it was."""
 
 
 class SkippedLayerWarning(UserWarning):

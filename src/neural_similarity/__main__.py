@@ -1,0 +1,5 @@
+"""``python -m neural_similarity`` is ``nsl``, and what ``torchrun -m`` needs."""
+
+from .cli import main
+
+main()

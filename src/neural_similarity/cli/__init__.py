@@ -1,0 +1,45 @@
+"""The command ``nsl``: one thin file a command, and one way to end on bad input.
+
+A command imports what is slow to import (torch, matplotlib) inside its function, so that
+``nsl --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+__all__ = ["main"]
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def main() -> NoReturn:
+    """Run ``nsl``; end bad input with one line and exit code 2, never with a traceback."""
+    try:
+        from .app import app
+    except ModuleNotFoundError as error:
+        _end(f"the command needs {error.name}: pip install 'neural-similarity[cli]'", BAD_INPUT)
+    try:
+        app()
+    except KeyboardInterrupt:
+        _end("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        from ..errors import NeuralSimilarityError
+
+        if isinstance(error, NeuralSimilarityError):
+            _end(str(error), BAD_INPUT)
+        if isinstance(error, OSError):
+            _end(f"{error.filename or 'disk'}: {error.strerror or error}", BAD_INPUT)
+        raise
+    sys.exit(0)
+
+
+def _end(message: str, code: int) -> NoReturn:
+    print("nsl: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(code)
