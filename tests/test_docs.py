@@ -60,9 +60,8 @@ def test_what_python_and_type_checkers_import_is_the_same():
     tree = ast.parse(Path(ns.__file__).read_text())
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     for statement in block.body:
-        module = importlib.import_module(
-            f".{statement.module or ''}".rstrip("."), "neural_similarity"
-        )
+        home = "neural_similarity" + (f".{statement.module}" if statement.module else "")
+        module = importlib.import_module(home)
         for alias in statement.names:
             assert getattr(ns, alias.name) is getattr(module, alias.name), alias.name
     told = {alias.name for statement in block.body for alias in statement.names}
