@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .. import structures
+from .._files import whole_file
 from ..errors import AttachError, FileFormatError, NeuralSimilarityError
 from ..nn.dynamic import DynamicLayer
 from ..nn.dynamic_similarity import DynamicSimilarity
@@ -65,11 +65,8 @@ def save_similarity(model: nn.Module, path: str | os.PathLike[str]) -> None:
         "attachments": [config.to_config() for config in configs],
         "layers": table,
     }
-    target = Path(path)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".saving-") as folder:
-        file = Path(folder) / "similarity"
+    with whole_file(path) as file:
         save_file(tensors, file, metadata={_KEY: json.dumps(description)})
-        file.replace(target)
 
 
 def load_similarity(model: _Model, path: str | os.PathLike[str]) -> _Model:

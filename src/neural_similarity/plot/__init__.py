@@ -1,0 +1,18 @@
+"""Pictures and reports. They take plain values and write files; nothing here trains or reads runs.
+
+A room of its own because matplotlib is slow to import: import from here inside functions.
+"""
+
+from .curves import draw_comparison, draw_run
+from .report import Facts, Picture, Section, Table, Text, write_report
+
+__all__ = [
+    "Facts",
+    "Picture",
+    "Section",
+    "Table",
+    "Text",
+    "draw_comparison",
+    "draw_run",
+    "write_report",
+]

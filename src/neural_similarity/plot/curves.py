@@ -1,0 +1,108 @@
+"""Training curves: one run by itself, and several side by side."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
+
+from .style import GREY, PALETTE, figure, save
+
+__all__ = ["draw_comparison", "draw_run"]
+
+Metrics = Sequence[Mapping[str, Any]]
+
+_WORTH_A_LOGARITHM = 8.0  # the largest error over the smallest
+
+
+def draw_run(metrics: Metrics, path: str | os.PathLike[str], title: str) -> None:
+    """Draw loss, error and learning rate of one run over its steps, as PNG.
+
+    Args:
+        metrics: lines with ``kind`` ``"train"`` (``step``, ``loss``, ``error``, ``lr``) or
+            ``"eval"`` (``step``, ``loss``, ``error``); errors are shares between 0 and 1.
+        path: the picture.
+        title: above it.
+    """
+    train, test = _split(metrics)
+    with figure(6.4, 6.2, title) as made:
+        loss, error, rate = made.subplots(3, sharex=True, height_ratios=(3, 3, 1))
+        for axes, key, scale in ((loss, "loss", 1.0), (error, "error", 100.0)):
+            axes.plot(*_curve(train, "step", key, scale), color=GREY, linewidth=1, label="training")
+            marker = "o" if len(test) <= 40 else ""
+            axes.plot(
+                *_curve(test, "step", key, scale),
+                color=PALETTE[0], marker=marker, markersize=3.5, label="test",
+            )  # fmt: skip
+            axes.grid(axis="y")
+        loss.set_ylabel("loss")
+        loss.legend()
+        error.set_ylabel("error (%)")
+        error.set_ylim(bottom=0)
+        rate.plot(*_curve(train, "step", "lr"), color=GREY, linewidth=1)
+        rate.set(ylabel="learning\nrate", xlabel="step")
+        rate.set_ylim(bottom=0)
+        made.align_ylabels()
+        save(made, path)
+
+
+def draw_comparison(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
+    """Draw test errors of several runs over epochs and over seconds of training, as PNG.
+
+    Args:
+        runs: metrics by the run's name, as :func:`draw_run` takes them.
+        path: the picture.
+    """
+    with figure(9.0, 3.8) as made:
+        panels = made.subplots(1, 2, sharey=True)
+        seen: list[float] = []
+        for number, (name, metrics) in enumerate(runs.items()):
+            _, test = _split(metrics)
+            look = {
+                "color": PALETTE[number % len(PALETTE)],
+                "linestyle": ("-", "--", ":", "-.")[number // len(PALETTE) % 4],
+                "marker": "o" if len(test) <= 40 else "",
+                "markersize": 3.5,
+            }
+            for axes, key in zip(panels, ("epoch", "seconds"), strict=True):
+                x, y = _curve(test, key, "error", 100.0)
+                axes.plot(x, y, label=name, **look)
+                seen += y
+        panels[0].set(xlabel="epoch", ylabel="test error (%)")
+        panels[1].set_xlabel("training time (s)")
+        for axes in panels:
+            axes.set_xlim(left=0)
+            axes.grid(axis="y")
+        _scale_errors(panels[0], seen)
+        if runs:
+            panels[1].legend()
+        save(made, path)
+
+
+def _split(metrics: Metrics) -> tuple[Metrics, Metrics]:
+    train = [line for line in metrics if line["kind"] == "train"]
+    return train, [line for line in metrics if line["kind"] == "eval"]
+
+
+def _curve(lines: Metrics, x: str, y: str, scale: float = 1.0) -> tuple[list[float], list[float]]:
+    return [line[x] for line in lines], [scale * line[y] for line in lines]
+
+
+def _scale_errors(axes: Axes, errors: Sequence[float]) -> None:
+    """Logarithmic if the errors span much, and none is zero; in plain numbers either way."""
+    finite = [e for e in errors if math.isfinite(e)]
+    if not finite or min(finite) <= 0 or max(finite) < _WORTH_A_LOGARITHM * min(finite):
+        axes.set_ylim(bottom=0)
+        return
+    axes.set_yscale("log")
+    low, high = min(finite) / 1.15, max(finite) * 1.15
+    axes.set_ylim(low, high)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [m * 10.0**d for d in decades for m in (1, 2, 5) if low <= m * 10.0**d <= high]
+    axes.yaxis.set_major_locator(FixedLocator(ticks))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,149 @@
+"""A report that opens in a browser: one HTML file, pictures inside, nothing fetched, no script."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+
+from .._files import whole_file
+
+__all__ = ["Facts", "Part", "Picture", "Section", "Table", "Text", "write_report"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and values, one a line."""
+
+    values: Mapping[str, object]
+
+    def html(self) -> str:
+        rows = (f"<dt>{_text(k)}</dt><dd>{_text(v)}</dd>" for k, v in self.values.items())
+        return f"<dl>{''.join(rows)}</dl>"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; a column whose entries are all numbers is set to the right."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+    def html(self) -> str:
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(self.head)
+        classes = [' class="number"' if _are_numbers(column) else "" for column in columns]
+        head = "".join(
+            f'<th scope="col"{c}>{_text(name)}</th>'
+            for name, c in zip(self.head, classes, strict=True)
+        )
+        body = "".join(
+            "<tr>" + "".join(f"<td{c}>{_text(v)}</td>" for v, c in zip(row, classes, strict=True))
+            + "</tr>"
+            for row in self.rows
+        )  # fmt: skip
+        return (
+            f'<div class="wide"><table><thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>"
+        )
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG file, put into the report, and what it shows."""
+
+    path: str | os.PathLike[str]
+    caption: str
+
+    def html(self) -> str:
+        data = base64.b64encode(Path(self.path).read_bytes()).decode()
+        caption = _text(self.caption)
+        return (
+            f'<figure><img src="data:image/png;base64,{data}" alt="{caption}">'
+            f"<figcaption>{caption}</figcaption></figure>"
+        )
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text; ``preformatted`` keeps its lines and spaces."""
+
+    text: str
+    preformatted: bool = False
+
+    def html(self) -> str:
+        tag = "pre" if self.preformatted else "p"
+        return f"<{tag}>{_text(self.text)}</{tag}>"
+
+
+Part = Facts | Table | Picture | Text
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what comes under it."""
+
+    title: str
+    parts: Sequence[Part] = field(default_factory=tuple)
+
+    def html(self) -> str:
+        parts = "\n".join(part.html() for part in self.parts)
+        return f"<section><h2>{_text(self.title)}</h2>\n{parts}</section>"
+
+
+def write_report(path: str | os.PathLike[str], title: str, sections: Sequence[Section]) -> None:
+    """Write one self-contained HTML file; it appears whole or not at all.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder) / "report.html"
+        ...     write_report(file, "Run 1", [Section("Result", [Facts({"test error": "3 %"})])])
+        ...     "<dt>test error</dt><dd>3 %</dd>" in file.read_text()
+        True
+    """
+    body = "\n".join(section.html() for section in sections)
+    page = (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{_text(title)}</title><style>{_STYLE}</style></head>\n"
+        f"<body><h1>{_text(title)}</h1>\n{body}\n</body></html>\n"
+    )
+    with whole_file(path) as file:
+        file.write_text(page, encoding="utf-8")
+
+
+def _text(value: object) -> str:
+    """For people, and safe within HTML: 1234 as 1,234."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+def _are_numbers(column: Sequence[object]) -> bool:
+    numbers = [v for v in column if v not in ("", "–")]
+    return bool(numbers) and all(isinstance(v, int | float) for v in numbers)
+
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1c1c1c; --quiet: #5f5f5f; --line: #d5d5d5;
+  --paper: #ffffff; --tint: #f5f5f5; }
+@media (prefers-color-scheme: dark) { :root { --text: #e4e4e4; --quiet: #a0a0a0;
+  --line: #444444; --paper: #1b1b1b; --tint: #262626; } }
+body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: var(--text);
+  background: var(--paper); font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 0.9rem; }
+th, td { text-align: left; padding: 0.25rem 0.9rem 0.25rem 0; white-space: nowrap;
+  border-bottom: 1px solid var(--line); }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.1rem 1.5rem; margin: 0; }
+dt { color: var(--quiet); } dd { margin: 0; overflow-wrap: anywhere; }
+figure { margin: 1rem 0; }
+img { max-width: 100%; height: auto; background: #ffffff; border-radius: 4px; }
+figcaption { color: var(--quiet); font-size: 0.9rem; }
+pre { background: var(--tint); padding: 0.8rem; overflow-x: auto; font-size: 0.85rem; }
+"""
