@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from .train import train
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -35,3 +37,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+app.command()(train)
