@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from .eval import evaluate
+from .merge import merge
 from .train import train
 
 __all__ = ["app"]
@@ -40,3 +42,5 @@ def _options(
 
 
 app.command()(train)
+app.command("eval")(evaluate)
+app.command()(merge)
