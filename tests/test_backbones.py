@@ -252,20 +252,38 @@ def test_he_initialisation_and_the_authors_batch_norm():
         fan_in = layer.weight[0].numel()
         # 147,456 numbers or more: their deviation is within 1 % of He's by five standard errors.
         assert layer.weight.std().item() == pytest.approx((2 / fan_in) ** 0.5, rel=0.01)
-    assert not model.hidden[0].bias.any()
     assert ROWS["cnn9_root"].init == "he"
 
 
-@pytest.mark.parametrize("name", ["cnn9_root", "cnn10", "resnet18", "cnn9_wide"])
-def test_conv_layer_makes_the_layers_that_take_a_similarity(name):
-    conv_layer = partial(ns.nn.DynamicConv2d, predictor=TINY_PREDICTOR.predictor)
-    if name == "cnn9_wide":  # Table 7's networks are of one kind throughout
-        conv_layer = ns.nn.SphereConv2d
+UNCONSTRAINED = partial(
+    ns.nn.DynamicConv2d, structure="unconstrained", predictor=TINY_PREDICTOR.predictor
+)
+
+
+@pytest.mark.parametrize("name", ["cnn9", "cnn9_root", "cnn10", "resnet18", "resnet_cifar"])
+@pytest.mark.parametrize("conv_layer", [UNCONSTRAINED, ns.nn.StaticConv2d])
+def test_conv_layer_makes_the_layers_that_take_a_similarity(name, conv_layer):
     made, images = small(name, conv_layer=conv_layer)
-    attached, _ = small(name, TINY_PREDICTOR)
-    assert made(images).shape == (8, 5)
-    if name != "cnn9_wide":
-        assert set(made.state_dict()) == set(attached.state_dict())
+    own = sum(bool(layer_similarities(m)) for m in made.modules())
+    assert own == SMALL[name][2]
+    plain, _ = small(name)
+    made.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(made(images), plain(images))
+
+
+def test_every_layer_of_appendix_b_is_of_one_kind():
+    model, _ = small("cnn9_wide_attention", conv_layer=ns.nn.SphereConv2d)
+    kinds = {type(m) for m in model.modules() if isinstance(m, nn.Conv2d)}
+    assert kinds == {ns.nn.SphereConv2d}
+
+
+@pytest.mark.parametrize("name", ["cnn9_root", "resnet_cifar"])
+def test_he_initialisation_reaches_below_a_static_similarity(name):
+    plain, _ = small(name)
+    made, _ = small(name, conv_layer=ns.nn.StaticConv2d)
+    for path, layer in made.named_modules():
+        if layer_similarities(layer):
+            assert torch.equal(layer.weight, plain.get_submodule(path).weight)
 
 
 def test_resnet18_has_the_names_of_torchvision():

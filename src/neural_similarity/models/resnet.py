@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .. import _check
 from ..errors import ShapeError
-from .backbone import Backbone, ConvLayer, NormLayer
+from .backbone import Backbone, ConvLayer, NormLayer, draw_from_he
 from .registry import register_model
 
 __all__ = ["CONFIGURATIONS", "Configuration", "ResNet"]
@@ -112,9 +112,7 @@ class ResNet(Backbone):
             self.add_module(self.stage_names[stage], nn.Sequential(first, *rest))
             channels = width
         self.fc, self.num_features = nn.Linear(channels, num_classes), channels
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        draw_from_he(self, nn.Conv2d, mode="fan_out")
 
     def get_classifier(self) -> nn.Linear:
         """The last layer, as in timm."""
