@@ -12,7 +12,7 @@ from typing import NoReturn
 
 __all__ = ["main"]
 
-BAD_INPUT, INTERRUPTED = 2, 130
+BAD_INPUT = 2
 
 
 def main() -> NoReturn:
@@ -23,11 +23,9 @@ def main() -> NoReturn:
     try:
         from .app import app
     except ModuleNotFoundError as error:
-        _end(f"the command needs {error.name}: pip install 'neural-similarity[cli]'", BAD_INPUT)
+        _end(f"the command needs {error.name}: pip install 'neural-similarity[cli]'")
     try:
         app()
-    except KeyboardInterrupt as stop:
-        _end(str(stop) or "interrupted", INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has gone; Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -36,13 +34,13 @@ def main() -> NoReturn:
         from ..errors import NeuralSimilarityError
 
         if isinstance(error, NeuralSimilarityError):
-            _end(str(error), BAD_INPUT)
+            _end(str(error))
         if isinstance(error, OSError):
-            _end(f"{error.filename or 'disk'}: {error.strerror or error}", BAD_INPUT)
+            _end(f"{error.filename or 'disk'}: {error.strerror or error}")
         raise
     sys.exit(0)
 
 
-def _end(message: str, code: int) -> NoReturn:
+def _end(message: str) -> NoReturn:
     print("nsl: " + " ".join(message.split()), file=sys.stderr)
-    sys.exit(code)
+    sys.exit(BAD_INPUT)

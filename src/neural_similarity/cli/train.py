@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -164,8 +165,9 @@ def _watched(
                 config, folder, resume=resume, force=force, watch=watch, tensorboard=events
             )
         except KeyboardInterrupt:
-            go_on = f"stopped. Go on with: nsl train --resume --out {out}"
-            raise KeyboardInterrupt(go_on) from None
+            bar.stop()
+            print(f"nsl: stopped. Go on with: nsl train --resume --out {out}", file=sys.stderr)
+            raise typer.Exit(130) from None
 
 
 def _list_settings() -> None:
