@@ -6,8 +6,10 @@ vary them, so that nothing depends on how many workers there are or on who is fi
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +17,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..errors import DataError
-from .augment import Augment, apply_numbers
-from .images import read_image
+from .augment import Augment, apply_numbers, crop_box
+from .images import Window, middle, quietly, read_image
 from .loader import Batch, Plan, Planned, normalise
 from .sets import FolderSet
 
@@ -46,6 +48,7 @@ class FolderLoader:
             sampler=self._order,
             num_workers=workers,
             collate_fn=_as_it_is,
+            worker_init_fn=_leave_interrupts,
             persistent_workers=workers > 0,
             # Otherwise every epoch would take a number from the global generator, and a resumed
             # run would then go on with others.
@@ -92,16 +95,23 @@ class _Files(Dataset[Any]):
             return error
 
     def _images(self, rows: list[int], numbers: Tensor) -> Tensor:
+        windows: list[Window] = [middle] * len(rows)
+        rest = self._augment
+        if rest is not None and rest.resized_crop:
+            # From the full image: the window of a small one would be blurred.
+            windows = [partial(crop_box, numbers=drawn) for drawn in numbers.tolist()]
+            rest = replace(rest, crop=0, resized_crop=False)
         paths, size = [self._dataset.paths[row] for row in rows], self._dataset.image_size
-        if self._augment is None:
-            return torch.stack([read_image(path, size) for path in paths])
-        if not self._augment.resized_crop:
-            images = torch.stack([read_image(path, size) for path in paths])
-            return apply_numbers(images, self._augment, numbers)
-        windows = zip(paths, numbers.tolist(), strict=True)
-        images = torch.stack([read_image(path, size, drawn) for path, drawn in windows])
-        return apply_numbers(images, replace(self._augment, crop=0, resized_crop=False), numbers)
+        with quietly():
+            read = [read_image(path, size, seen) for path, seen in zip(paths, windows, strict=True)]
+        images = torch.stack(read)
+        return images if rest is None else apply_numbers(images, rest, numbers)
 
 
 def _as_it_is(read: Any) -> Any:
     return read
+
+
+def _leave_interrupts(worker: int) -> None:
+    """Ctrl-C reaches every process; the main one decides, and may want a last batch."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
