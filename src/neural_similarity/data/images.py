@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -14,34 +16,57 @@ from torch import Tensor
 
 from ..errors import DataError
 from ._extra import needs
-from .augment import crop_box
+from ._progress import progress
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["EXTENSIONS", "decode_error", "quietly", "read_image"]
+__all__ = [
+    "EXTENSIONS",
+    "Window",
+    "decode_error",
+    "in_threads",
+    "middle",
+    "quietly",
+    "read_image",
+    "read_images",
+    "whole",
+]
 
 #: What the names of image files end in, in lower case.
-EXTENSIONS = frozenset((".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"))
+EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
-#: How much of the shorter side is seen in evaluation: 224 of 256, as is usual.
+#: 224 of 256, as is usual.
 _CENTRE = 0.875
 _ORIENTATION = 0x0112
 
+Result = TypeVar("Result")
 
-def read_image(path: Path, size: tuple[int, int], numbers: Sequence[float] | None = None) -> Tensor:
-    """The image in a file as uint8 ``(3, H, W)``.
 
-    Args:
-        path: the file.
-        size: height and width to bring it to.
-        numbers: the random numbers of a resized crop; without them the middle is cut out, seven
-            eighths of the shorter side.
+#: Which part of an image of this height and width is seen: top, left, height, width.
+Window = Callable[[int, int], tuple[float, float, float, float]]
+
+
+def whole(height: int, width: int) -> tuple[float, float, float, float]:
+    """The window that is the image."""
+    return 0.0, 0.0, height, width
+
+
+def middle(height: int, width: int) -> tuple[float, float, float, float]:
+    """The square in the middle, seven eighths of the shorter side: what is seen in evaluation."""
+    side = _CENTRE * min(height, width)
+    return (height - side) / 2, (width - side) / 2, side, side
+
+
+def read_image(path: Path, size: tuple[int, int], window: Window = middle) -> Tensor:
+    """A window of the image in a file, resized to height and width: uint8 ``(3, H, W)``.
+
+    Best called inside of :func:`quietly`.
     """
     try:
-        with quietly(), _opened(path) as image:
+        with _opened(path) as image:
             height, width = _upright_size(image)
-            top, left, high, wide = _window(height, width, size, numbers)
+            top, left, high, wide = window(height, width)
             # A JPEG decodes faster to a half, a quarter or an eighth of its size. Twice the
             # pixels wanted are enough that the result hardly changes.
             scale = min(high / size[0], wide / size[1]) / 2
@@ -59,6 +84,29 @@ def read_image(path: Path, size: tuple[int, int], numbers: Sequence[float] | Non
             f"Remove the file or get it again."
         ) from error
     return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+
+
+def read_images(paths: Sequence[Path], side: int, what: str, channels: int = 3) -> Tensor:
+    """Whole images, each resized to a square: uint8 ``(N, channels, side, side)``."""
+    images = torch.empty(len(paths), channels, side, side, dtype=torch.uint8)
+
+    def read(path: Path) -> Tensor:
+        return read_image(path, (side, side), whole)[:channels]
+
+    for row, image in enumerate(in_threads(read, paths, what)):
+        images[row] = image
+    return images
+
+
+def in_threads(
+    function: Callable[[Path], Result], paths: Sequence[Path], what: str
+) -> Iterator[Result]:
+    """What a function makes of every file, in order; Pillow decodes without holding up others."""
+    with quietly(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        # In pieces, so that an error ends the work soon and results do not pile up.
+        pieces = (paths[first : first + 1024] for first in range(0, len(paths), 1024))
+        results = (result for piece in pieces for result in pool.map(function, piece))
+        yield from progress(results, len(paths), what)
 
 
 def decode_error(path: Path) -> str | None:
@@ -127,17 +175,6 @@ def _upright(image: Image.Image) -> Image.Image:
     if turned.mode == "P":  # colours of a palette may be transparent
         turned = turned.convert("RGBA")
     return turned.convert("RGB")
-
-
-def _window(
-    height: int, width: int, size: tuple[int, int], numbers: Sequence[float] | None
-) -> tuple[float, float, float, float]:
-    """Which part of an image is resized: top, left, height, width."""
-    if numbers is not None:
-        return crop_box(height, width, numbers)
-    side = _CENTRE * min(height / size[0], width / size[1])
-    high, wide = side * size[0], side * size[1]
-    return (height - high) / 2, (width - wide) / 2, high, wide
 
 
 def _inside(

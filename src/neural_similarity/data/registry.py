@@ -42,6 +42,7 @@ class DatasetInfo:
         home: where it comes from.
         licence: under which terms, if known.
         citation: whom to cite.
+        by_hand: how to get it, if it cannot be fetched by ``nsl data get``.
     """
 
     name: str
@@ -53,6 +54,7 @@ class DatasetInfo:
     home: str = ""
     licence: str = ""
     citation: str = ""
+    by_hand: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,91 @@
+"""Data sets that take long to draw or decode are kept, and checked before they are used again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from ..ops.similarity_conv.compiled import cache_directory
+from .sets import MemorySet, fingerprint
+
+__all__ = ["cached_json", "cached_set", "key_of"]
+
+_LOGGER = logging.getLogger("neural_similarity")
+
+
+def key_of(parts: Iterable[object]) -> str:
+    """A short name for everything that the content depends on."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(repr(part).encode() + b"\0")
+    return digest.hexdigest()[:20]
+
+
+def cached_set(name: str, key: str, make: Callable[[], MemorySet]) -> MemorySet:
+    """The set kept under this name and key, or a new one, which is then kept.
+
+    What is kept carries its fingerprint: a damaged file is made again.
+    """
+    path = cache_directory() / f"{name}-{key}.safetensors"
+    kept = _read_set(path)
+    if kept is not None:
+        return kept
+    made = make()
+    metadata = {"name": made.name, "classes": json.dumps(made.classes), "copy": made.copy}
+    tensors = {"images": made.images.contiguous(), "labels": made.labels.contiguous()}
+    _keep(path, lambda scratch: save_file(tensors, scratch, metadata))
+    return made
+
+
+def cached_json(name: str, key: str, make: Callable[[], list[list[str]]]) -> list[list[str]]:
+    """The same for lists of words."""
+    path = cache_directory() / f"{name}-{key}.json"
+    try:
+        kept = json.loads(path.read_text())
+        if isinstance(kept, list):
+            return kept
+    except (OSError, ValueError):
+        pass
+    made = make()
+    _keep(path, lambda scratch: scratch.write_text(json.dumps(made)))
+    return made
+
+
+def _read_set(path: Path) -> MemorySet | None:
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata()
+            images, labels = file.get_tensor("images"), file.get_tensor("labels")
+        classes = tuple(json.loads(metadata["classes"]))
+        if fingerprint(images, labels) == metadata["copy"]:
+            return MemorySet(metadata["name"], images, labels, classes, metadata["copy"])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        pass
+    _LOGGER.warning("neural_similarity: %s is damaged and will be made again", path)
+    return None
+
+
+def _keep(path: Path, write: Callable[[Path], object]) -> None:
+    """Write beside the target and move: no reader ever sees half a file.
+
+    A cache that cannot be written costs time at the next start, no more.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            write(scratch)
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except (OSError, SafetensorError) as error:
+        _LOGGER.warning("neural_similarity: %s could not be kept: %s", path.name, error)
