@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from .data import app as data
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -18,6 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(data, name="data")
 
 
 def _version(value: bool) -> None:

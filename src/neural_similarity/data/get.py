@@ -16,7 +16,7 @@ from .fetch import digest, fetch_file
 from .registry import dataset_info
 from .sources import SOURCES, RemoteFile, Source
 
-__all__ = ["Got", "Watch", "find", "get_data"]
+__all__ = ["Got", "Watch", "find", "get_data", "verify"]
 
 Watch = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes that are here and, if known, the bytes there will be."""
@@ -52,19 +52,19 @@ def get_data(
         force: fetch what is there and cannot be verified again, and replace it.
         watch: see :data:`Watch`.
     """
-    _check.known_name("nsl data get", "name", name, SOURCES)
+    _check.known_name("data get", "name", name, SOURCES)
     source, root = SOURCES[name], Path(data_dir)
     if not source.names:
         return Got(root, "made")
     found = find(source, root)
     if found is not None:
-        state = _state(source, found)
+        state = verify(source, found)
         if state == "verified" or not (force and source.files):
             return Got(found, state)
     if not source.files:
         info = dataset_info(name)
         raise FetchError(
-            f"nsl data get: expected a data set that can be fetched, got {name!r}. {info.by_hand} "
+            f"data get: expected a data set that can be fetched, got {name!r}. {info.by_hand} "
             f"Its place below {root}: {info.layout}."
         )
     # All is looked at before anything is fetched, so that an error comes at once.
@@ -77,23 +77,25 @@ def get_data(
 def find(source: Source, data_dir: Path) -> Path | None:
     """The folder that holds all of a data set, if there is one; nothing is read."""
     for folder in source.folders:
-        if all(_existing(data_dir / folder / name) for name in source.names):
+        if all(_exists(data_dir / folder / name, md5) for name, md5 in source.names.items()):
             return data_dir / folder
     return None
 
 
-def _existing(path: Path) -> Path | None:
-    """The file or folder; Fashion-MNIST's files may also have been unpacked by hand."""
-    unpacked = path.with_suffix("") if path.suffix == ".gz" else path
-    return next((place for place in (path, unpacked) if place.exists()), None)
-
-
-def _state(source: Source, folder: Path) -> State:
+def verify(source: Source, folder: Path) -> State:
+    """Compare the files in a folder with the checksums that are published."""
     known = {folder / name: checksum for name, checksum in source.names.items() if checksum}
     if not known or not all(path.exists() for path in known):
         return "there"
     right = all(digest(path, checksum) == checksum for path, checksum in known.items())
     return "verified" if right else "other"
+
+
+def _exists(path: Path, checksum: str) -> bool:
+    """Whether the file or folder is there; Fashion-MNIST's files may have been unpacked by hand."""
+    if not checksum:
+        return path.exists()
+    return path.is_file() or (path.suffix == ".gz" and path.with_suffix("").is_file())
 
 
 def _is_done(source: Source, file: RemoteFile, root: Path) -> bool:
@@ -104,7 +106,7 @@ def _is_done(source: Source, file: RemoteFile, root: Path) -> bool:
     if file.place == source.folders[0]:
         lost = next(name for name in source.names if not (place / name).exists())
         raise FetchError(
-            f"nsl data get: expected {place} with {', '.join(source.names)}, got one without "
+            f"data get: expected {place} with {', '.join(source.names)}, got one without "
             f"{lost}. It is left as it was. Move it away, or use --force."
         )
     return True

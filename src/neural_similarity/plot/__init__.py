@@ -1,0 +1,1 @@
+"""Pictures and reports; slow imports, so import from here inside functions."""
