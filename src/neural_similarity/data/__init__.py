@@ -1,6 +1,6 @@
 """Data sets by name, whole-batch augmentation, and loaders that can begin anywhere."""
 
-from . import cifar, digits, fashion_mnist, folders, mini_imagenet, omniglot
+from . import cifar, digits, fashion_mnist, folders, glyphs, mini_imagenet, omniglot
 from .augment import Augment, augment_batch, no_augment
 from .loader import Loader, eval_loader, split_validation, train_loader
 from .registry import (
@@ -31,6 +31,7 @@ __all__ = [
     "eval_loader",
     "fashion_mnist",
     "folders",
+    "glyphs",
     "list_datasets",
     "load_dataset",
     "mini_imagenet",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
+import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -82,9 +81,7 @@ def _keep(path: Path, write: Callable[[Path], object]) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}-")
-        os.close(handle)
-        scratch = Path(name)
+        scratch = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
         try:
             write(scratch)
             scratch.replace(path)

@@ -65,16 +65,16 @@ def read_folder(
         side: side of the square that images are brought to.
         strict: end with an error if a file cannot be decoded.
     """
-    listed = [(path, n) for n, name in enumerate(classes) for path in _files(folder / name)]
+    listed = [(file, n) for n, name in enumerate(classes) for file in _files(folder, name)]
     if not listed:
         raise missing(info, f"expected images in {folder}/CLASS/, got none")
-    stats = [path.stat() for path, _ in listed]
-    names = [path.relative_to(folder).as_posix() for path, _ in listed]
+    names = [name for name, _ in listed]
+    stats = [(folder / name).stat() for name in names]
     sizes = [(name, stat.st_size) for name, stat in zip(names, stats, strict=True)]
     times = [stat.st_mtime_ns for stat in stats]
 
     def check() -> list[list[str]]:
-        reasons = in_threads(decode_error, [path for path, _ in listed], f"checking {folder}")
+        reasons = in_threads(decode_error, [folder / n for n in names], f"checking {folder}")
         return [[name, why] for name, why in zip(names, reasons, strict=True) if why is not None]
 
     broken = dict(
@@ -83,10 +83,11 @@ def read_folder(
     skipped = tuple(Skipped(folder / name, why) for name, why in broken.items())
     if skipped:
         _report(info, skipped, strict)
-    kept = [file for file, name in zip(listed, names, strict=True) if name not in broken]
+    kept = [(name, number) for name, number in listed if name not in broken]
     return FolderSet(
         name=info.name,
-        paths=tuple(path for path, _ in kept),
+        root=folder,
+        files=tuple(name for name, _ in kept),
         labels=torch.tensor([n for _, n in kept], dtype=torch.int64),
         classes=tuple(classes),
         image_size=(side, side),
@@ -149,13 +150,14 @@ def _classes(info: DatasetInfo, folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _files(folder: Path) -> list[Path]:
-    """Image files at any depth, sorted; hidden ones are other programs' business."""
+def _files(folder: Path, class_name: str) -> list[str]:
+    """Names of a class's images at any depth, sorted; hidden ones are other programs' business."""
     found = []
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for place, folders, names in os.walk(folder / class_name, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
+        below = Path(place).relative_to(folder).as_posix()
         found += [
-            Path(place, name)
+            f"{below}/{name}"
             for name in names
             if not name.startswith(".") and name.lower().endswith(EXTENSIONS)
         ]

@@ -113,7 +113,9 @@ class FolderSet:
 
     Args:
         name: what the set is called in the registry.
-        paths: one file an image.
+        root: the folder that the files are in.
+        files: one file an image: its name below ``root``. (Names, as a million paths take half a
+            gigabyte.)
         labels: int64, ``(N,)``, numbers of classes.
         classes: the names of the classes; a label is a place in it.
         image_size: height and width that images are brought to.
@@ -123,7 +125,8 @@ class FolderSet:
     """
 
     name: str
-    paths: tuple[Path, ...]
+    root: Path
+    files: tuple[str, ...]
     labels: Tensor
     classes: tuple[str, ...]
     image_size: tuple[int, int]
@@ -131,10 +134,15 @@ class FolderSet:
     skipped: tuple[Skipped, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_labels(f"FolderSet {self.name!r}", self.labels, len(self.paths), len(self.classes))
+        _check_labels(f"FolderSet {self.name!r}", self.labels, len(self.files), len(self.classes))
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.files)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The file of every image."""
+        return tuple(self.root / name for name in self.files)
 
     @property
     def in_channels(self) -> int:
@@ -147,8 +155,8 @@ class FolderSet:
     def subset(self, indices: Tensor | Sequence[int]) -> FolderSet:
         """The images at ``indices``, in that order, with the same classes."""
         chosen = torch.as_tensor(indices, dtype=torch.int64)
-        paths = tuple(self.paths[i] for i in chosen.tolist())
-        return replace(self, paths=paths, labels=self.labels[chosen])
+        files = tuple(self.files[i] for i in chosen.tolist())
+        return replace(self, files=files, labels=self.labels[chosen])
 
     def statistics(self) -> Statistics:
         """ImageNet's constants, whatever the images are.

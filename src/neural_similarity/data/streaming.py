@@ -1,15 +1,17 @@
 """Batches of image files, decoded by workers that have no random numbers of their own.
 
 The plan is made in the main process. A worker is told which files to read and by which numbers to
-vary them, so that nothing depends on how many workers there are or on who is first.
+vary them, so that nothing depends on how many workers there are or on who is first, and no worker
+keeps the names of a million files.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..errors import DataError
 from .augment import Augment, apply_numbers, crop_box
 from .images import Window, middle, quietly, read_image
-from .loader import Batch, Plan, Planned, normalise
+from .loader import Batch, Plan, normalise
 from .sets import FolderSet
 
 __all__ = ["FolderLoader"]
@@ -41,11 +43,11 @@ class FolderLoader:
         workers: int,
     ) -> None:
         self._plan, self._mean, self._std = plan, mean, std
-        self._order = _Order(plan)
+        self._orders = _Orders(dataset, plan)
         self._batches: DataLoader[Any] = DataLoader(
-            _Files(dataset, augment),
+            _Reader(dataset.image_size, augment),
             batch_size=None,
-            sampler=self._order,
+            sampler=self._orders,
             num_workers=workers,
             collate_fn=_as_it_is,
             worker_init_fn=_leave_interrupts,
@@ -59,7 +61,7 @@ class FolderLoader:
         return len(self._plan)
 
     def epoch(self, number: int = 0, start: int = 0) -> Iterator[Batch]:
-        self._order.epoch, self._order.start = number, start
+        self._orders.epoch, self._orders.start = number, start
         for read in self._batches:
             if isinstance(read, DataError):
                 raise read
@@ -67,44 +69,54 @@ class FolderLoader:
             yield normalise(images, self._mean, self._std), labels
 
 
+@dataclass(frozen=True)
 class _Order:
-    """The plan of one epoch, for the DataLoader to walk through."""
+    """What a worker is told: a batch."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    paths: list[Path]
+    labels: Tensor
+    numbers: Tensor
+
+
+class _Orders:
+    """The batches of one epoch, for the DataLoader to walk through."""
+
+    def __init__(self, dataset: FolderSet, plan: Plan) -> None:
+        self._dataset, self._plan = dataset, plan
         self.epoch = self.start = 0
 
     def __len__(self) -> int:
         return len(self._plan) - self.start
 
-    def __iter__(self) -> Iterator[Planned]:
-        return self._plan.batches(self.epoch, self.start)
+    def __iter__(self) -> Iterator[_Order]:
+        root, files = self._dataset.root, self._dataset.files
+        for rows, numbers in self._plan.batches(self.epoch, self.start):
+            paths = [root / files[row] for row in rows.tolist()]
+            yield _Order(paths, self._dataset.labels[rows], numbers)
 
 
-class _Files(Dataset[Any]):
-    """A whole batch for every request."""
+class _Reader(Dataset[Any]):
+    """Carries out orders."""
 
-    def __init__(self, dataset: FolderSet, augment: Augment | None) -> None:
-        self._dataset, self._augment = dataset, augment
+    def __init__(self, size: tuple[int, int], augment: Augment | None) -> None:
+        self._size, self._augment = size, augment
 
-    def __getitem__(self, planned: Planned) -> tuple[Tensor, Tensor] | DataError:
-        rows, numbers = planned
+    def __getitem__(self, order: _Order) -> tuple[Tensor, Tensor] | DataError:
         try:
-            return self._images(rows.tolist(), numbers), self._dataset.labels[rows]
+            return self._images(order.paths, order.numbers), order.labels
         except DataError as error:  # raised by the main process, without the worker's traceback
             return error
 
-    def _images(self, rows: list[int], numbers: Tensor) -> Tensor:
-        windows: list[Window] = [middle] * len(rows)
+    def _images(self, paths: list[Path], numbers: Tensor) -> Tensor:
+        windows: list[Window] = [middle] * len(paths)
         rest = self._augment
         if rest is not None and rest.resized_crop:
             # From the full image: the window of a small one would be blurred.
             windows = [partial(crop_box, numbers=drawn) for drawn in numbers.tolist()]
             rest = replace(rest, crop=0, resized_crop=False)
-        paths, size = [self._dataset.paths[row] for row in rows], self._dataset.image_size
+        files = zip(paths, windows, strict=True)
         with quietly():
-            read = [read_image(path, size, seen) for path, seen in zip(paths, windows, strict=True)]
-        images = torch.stack(read)
+            images = torch.stack([read_image(path, self._size, seen) for path, seen in files])
         return images if rest is None else apply_numbers(images, rest, numbers)
 
 
