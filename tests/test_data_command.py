@@ -53,7 +53,7 @@ def test_list(run, server, tmp_path, monkeypatch):
 
     before = run("list")
     assert before.code == 0
-    assert here(before)["digits"] == "built"
+    assert here(before)["digits"] == "always"
     assert here(before)["cifar10"] == "no"
     assert "https://github.com/zalandoresearch" in before.out
     run("get", "cifar10", "--data-dir", tmp_path / "mine")
@@ -152,7 +152,8 @@ def test_check_of_what_cannot_be_read(run, server, tmp_path):
     ended = run("check", "cifar10")
     assert "test_batch" in one_line(ended)
     assert ended.out.splitlines()[1].startswith("train")
-    assert one_line(run("check", "digits", "--sheet", "no/such/folder.png"))
+    line = one_line(run("check", "digits", "--sheet", "no/such/sheet.png"))
+    assert "expected --sheet in a folder that is there, got no/such/sheet.png" in line
 
 
 SLOW_GET = """

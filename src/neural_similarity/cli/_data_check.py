@@ -63,6 +63,11 @@ def _splits(name: str, root: Path) -> list[str]:
 def _sheet(name: str, sheet: Path | None, force: bool) -> Path | None:
     """Where to draw: nowhere, if nobody asked and the usual file is there already."""
     target = sheet or Path(f"{name}.png")
+    if not target.parent.is_dir():
+        raise DataError(
+            f"data check: expected --sheet in a folder that is there, got {target}. Make "
+            f"{target.parent} first."
+        )
     if not target.exists() or force:
         return target
     if sheet is None:

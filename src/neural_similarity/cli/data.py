@@ -23,10 +23,11 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(help="A data set; nsl data list names them.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set; nsl data list names them.")]
 DataDir = Annotated[
     Path | None,
     typer.Option(
+        metavar="DIR",
         help="Where data sets are; otherwise $NEURAL_SIMILARITY_DATA, otherwise ./data.",
         show_default=False,
     ),
@@ -44,14 +45,15 @@ def list_(data_dir: DataDir = None) -> None:
     from ..data.sources import SOURCES
 
     root = data_directory(data_dir)
-    table = Table("name", "kind", "here", box=None, padding=(0, 2, 0, 0))
+    table = Table("name", "kind", "here", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("what it is, and its home", overflow="fold")
     for name in list_datasets():
         info, source = dataset_info(name), SOURCES.get(name)
         made = source is not None and not source.names
-        here = "built in" if made else "yes" if source and find(source, root) else "no"
+        here = "always" if made else "yes" if source and find(source, root) else "no"
         table.add_row(name, info.kind, here, f"{info.description}\n{info.home}")
-    console = Console(highlight=False, markup=False, soft_wrap=False)
+    # Where nobody looks at a screen, lines need not be folded to fit one.
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200)
     console.print(table)
     console.print(f"\nLooked in {root}. Fetch one: nsl data get NAME")
 
@@ -101,7 +103,11 @@ def check(
     data_dir: DataDir = None,
     split: Annotated[
         list[str] | None,
-        typer.Option(help="A part of the set, or several; otherwise all.", show_default=False),
+        typer.Option(
+            metavar="SPLIT",
+            help="A part of the set; give it again for another. Otherwise all.",
+            show_default=False,
+        ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="End with an error at a damaged file.")
@@ -109,6 +115,7 @@ def check(
     sheet: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="Where to draw a contact sheet (PNG); otherwise NAME.png right here.",
             show_default=False,
         ),

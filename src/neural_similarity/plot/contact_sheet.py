@@ -20,7 +20,7 @@ __all__ = ["draw_contact_sheet"]
 
 _SMALLEST, _LARGEST = 48, 96
 _GAP, _ROWS = 4, 10
-_LABEL, _TEXT = 120, 13
+_LABEL, _TEXT = 140, 13
 _PAPER, _INK, _FAINT = (255, 255, 255), (20, 20, 20), (110, 110, 110)
 
 
@@ -112,13 +112,12 @@ def _write(
     place: tuple[int, int],
 ) -> None:
     """A class's name, cut to the room there is, over the number of its images."""
-    room = _LABEL - 2 * _GAP
-    if draw.textlength(name, font) > room:
-        while name and draw.textlength(name + "…", font) > room:
-            name = name[:-1]
-        name += "…"
+    shown, kept = name, len(name)
+    while kept and draw.textlength(shown, font) > _LABEL - 2 * _GAP:
+        kept -= 1  # from the middle: names of one alphabet or genus differ in their ends
+        shown = name[: kept - kept // 2] + "…" + name[len(name) - kept // 2 :]
     left, middle = place
-    draw.text((left, middle - 3), name, _INK, font, anchor="ls")
+    draw.text((left, middle - 3), shown, _INK, font, anchor="ls")
     draw.text((left, middle + _TEXT), f"{count:,}", _FAINT, font, anchor="ls")
 
 
