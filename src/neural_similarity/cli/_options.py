@@ -15,6 +15,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        envvar="NEURAL_SIMILARITY_DATA", help="Where data sets are kept (default: ./data)."
+        metavar="DIR",
+        help="Where data sets are; otherwise $NEURAL_SIMILARITY_DATA, otherwise ./data.",
+        show_default=False,
     ),
 ]

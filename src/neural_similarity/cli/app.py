@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from .data import app as data
 from .eval import evaluate
 from .merge import merge
 from .train import train
@@ -44,3 +45,4 @@ def _options(
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(merge)
+app.add_typer(data, name="data")

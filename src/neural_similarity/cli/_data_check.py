@@ -1,0 +1,139 @@
+"""What ``nsl data check`` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from .. import _check
+from ..data import FolderSet, ImageSet, data_directory, dataset_info, list_datasets, load_dataset
+from ..data.get import find, verify
+from ..data.sources import SOURCES
+from ..errors import DataError
+from ..plot.contact_sheet import draw_contact_sheet
+
+__all__ = ["check_data"]
+
+_NAMED = 20
+
+
+def check_data(
+    name: str,
+    data_dir: Path | None,
+    splits: list[str],
+    strict: bool,
+    sheet: Path | None,
+    force: bool,
+) -> None:
+    """Read every split, print a table, list what is wrong, draw a sheet of the first split."""
+    _check.known_name("data check", "NAME", name, list_datasets())
+    root = data_directory(data_dir)
+    splits = splits or _splits(name, root)
+    for split in splits:
+        _check.known_name(f"data check {name}", "--split", split, dataset_info(name).splits)
+    target = _sheet(name, sheet, force)
+    read: dict[str, ImageSet] = {}
+    trouble: DataError | None = None
+    for split in splits:
+        try:
+            read[split] = load_dataset(name, split, root, strict=strict)
+        except DataError as error:  # told last, after what could be read
+            trouble = trouble or error
+    empty = _print(name, root, read) if read else []
+    if read:
+        _draw(name, read, target)
+    if trouble:
+        raise trouble
+    if strict and empty:
+        raise DataError(
+            f"{name}: expected images of every class, got none of {', '.join(empty[:_NAMED])}. "
+            f"Leave out --strict to pass over it."
+        )
+
+
+def _splits(name: str, root: Path) -> list[str]:
+    """All splits; people's own folders need not have one for validation."""
+    optional = name == "imagefolder" and not (root / "val").is_dir()
+    return [s for s in dataset_info(name).splits if not (optional and s == "val")]
+
+
+def _sheet(name: str, sheet: Path | None, force: bool) -> Path | None:
+    """Where to draw: nowhere, if nobody asked and the usual file is there already."""
+    target = sheet or Path(f"{name}.png")
+    if not target.parent.is_dir():
+        raise DataError(
+            f"data check: expected --sheet in a folder that is there, got {target}. Make "
+            f"{target.parent} first."
+        )
+    if not target.exists() or force:
+        return target
+    if sheet is None:
+        return None
+    raise DataError(
+        f"data check: expected --sheet to name a new file, got {target}, which is there. "
+        f"Name another, or use --force."
+    )
+
+
+def _print(name: str, root: Path, read: dict[str, ImageSet]) -> list[str]:
+    """Say what was found; return the classes without images."""
+    table = Table(
+        "split", "images", "classes", "a class", "size", "copy", box=None, padding=(0, 2, 0, 0)
+    )
+    empty: list[str] = []
+    skipped: dict[Path, str] = {}
+    for split, dataset in read.items():
+        counts = torch.bincount(dataset.labels, minlength=dataset.num_classes)
+        least, most = int(counts.min()), int(counts.max())
+        height, width = dataset.image_size
+        table.add_row(
+            split,
+            f"{len(dataset):,}",
+            f"{dataset.num_classes:,}",
+            f"{least:,}" if least == most else f"{least:,} to {most:,}",
+            f"{dataset.in_channels} × {height} × {width}",
+            dataset.copy,
+        )
+        empty += [f"{split}/{c}" for c, n in zip(dataset.classes, counts, strict=True) if not n]
+        if isinstance(dataset, FolderSet):
+            skipped |= {bad.path: bad.reason for bad in dataset.skipped}
+    console = Console(highlight=False, markup=False)
+    console.print(table)
+    print(f"files: {_files(name, root)}")
+    _print_list("damaged", [f"{path} ({reason})" for path, reason in skipped.items()])
+    _print_list("without images", empty)
+    return empty
+
+
+def _files(name: str, root: Path) -> str:
+    source = SOURCES.get(name)
+    if source is None or not source.names:
+        return "none; the set is made"
+    folder = find(source, root)
+    if folder is None:
+        return f"in {root}"
+    state = verify(source, folder)
+    known = {"verified": ", as published", "other": ", readable, but not the published ones"}
+    return f"in {folder}{known.get(state, '')}"
+
+
+def _print_list(title: str, lines: list[str]) -> None:
+    if not lines:
+        return
+    print(f"{title}: {len(lines)}")
+    for line in lines[:_NAMED]:
+        print(f"  {line}")
+    if len(lines) > _NAMED:
+        print(f"  and {len(lines) - _NAMED} more")
+
+
+def _draw(name: str, read: dict[str, ImageSet], target: Path | None) -> None:
+    if target is None:
+        print(f"contact sheet: {name}.png is there and was left as it was; --force draws it anew")
+        return
+    split, dataset = next(iter(read.items()))
+    draw_contact_sheet(dataset, target, split=split)
+    print(f"contact sheet: {target}")
