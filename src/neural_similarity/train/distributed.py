@@ -10,14 +10,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 __all__ = ["World", "join_world", "restarted", "synchronise_batch_norm"]
+
+_joined = count()  # how often this process has joined the others
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,11 @@ class World:
 
 def restarted() -> bool:
     """Whether ``torchrun`` starts us again after a worker was lost."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return _restarts() > 0
+
+
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 @contextmanager
@@ -70,7 +79,11 @@ def join_world(device: str = "auto") -> Iterator[World]:
     if place.type == "cuda":
         place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(place)
-    dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    backend = "nccl" if place.type == "cuda" else "gloo"
+    # torchrun keeps its store over restarts, and with it the addresses of processes that are gone.
+    store, rank, size = next(rendezvous("env://"))
+    store = PrefixStore(f"attempt-{_restarts()}-{next(_joined)}", store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
         yield World(dist.get_rank(), dist.get_world_size(), place)
     finally:
@@ -89,6 +102,25 @@ def synchronise_batch_norm(model: nn.Module) -> nn.Module:
     return model
 
 
+class _Sum(torch.autograd.Function):
+    """The sum over all processes; each has a part in the loss of all, so gradients add up too."""
+
+    @staticmethod
+    def forward(context: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return _Sum.forward(context, gradient)
+
+
+def _sum(values: Tensor) -> Tensor:
+    total: Tensor = _Sum.apply(values)  # type: ignore[no-untyped-call]
+    return total
+
+
 class _SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
     """BatchNorm whose mean and variance are those of the batches of all processes together."""
 
@@ -103,10 +135,10 @@ class _SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
         # In float32, as an average over many positions needs.
         wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
         count = torch.tensor([wide.numel() / wide.shape[1]], dtype=wide.dtype, device=wide.device)
-        total = all_reduce(torch.cat([wide.sum(axes), count]))
+        total = _sum(torch.cat([wide.sum(axes), count]))
         mean = total[:-1] / total[-1]
         centred = wide - mean.reshape(shape)
-        variance = all_reduce(centred.square().sum(axes)) / total[-1]
+        variance = _sum(centred.square().sum(axes)) / total[-1]
         self._remember(mean.detach(), variance.detach(), total[-1].detach())
         result = centred * (variance + self.eps).rsqrt().reshape(shape)
         if self.affine:
