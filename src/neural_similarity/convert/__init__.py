@@ -9,6 +9,7 @@ from .freeze import (
     trainable_summary,
 )
 from .merge import effective_state_dict, merge
+from .multiply_adds import multiply_adds
 from .penalty import filter_orthogonality_penalty, similarity_penalty
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "freeze_backbone",
     "load_similarity",
     "merge",
+    "multiply_adds",
     "save_similarity",
     "similarity_parameters",
     "similarity_penalty",
