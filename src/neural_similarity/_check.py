@@ -26,6 +26,7 @@ __all__ = [
     "similarity_shape",
     "size_preserving",
     "weight_similarity",
+    "whole_numbers",
 ]
 
 
@@ -39,6 +40,15 @@ def known_name(where: str, what: str, got: object, choices: Iterable[str]) -> No
     raise UnknownNameError(
         f"{where}: expected {what} to be one of {', '.join(map(repr, choices))}, got {got!r}.{hint}"
     )
+
+
+def whole_numbers(where: str, **values: object) -> None:
+    """Raise unless each value is a whole number of at least one."""
+    for what, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ShapeError(
+                f"{where}: expected {what} to be a whole number of at least 1, got {value!r}."
+            )
 
 
 def conv_output_shape(

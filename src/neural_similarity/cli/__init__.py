@@ -23,8 +23,8 @@ def main() -> NoReturn:
         _end(f"the command needs {error.name}: pip install 'neural-similarity[cli]'", BAD_INPUT)
     try:
         app()
-    except KeyboardInterrupt:
-        _end("interrupted", INTERRUPTED)
+    except KeyboardInterrupt as stop:
+        _end(str(stop) or "interrupted", INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has gone; Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

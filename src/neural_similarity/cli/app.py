@@ -6,6 +6,10 @@ from typing import Annotated
 
 import typer
 
+from .eval import evaluate
+from .merge import merge
+from .train import train
+
 __all__ = ["app"]
 
 app = typer.Typer(
@@ -35,3 +39,8 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+app.command()(train)
+app.command("eval")(evaluate)
+app.command()(merge)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from torch import Tensor, nn
 
 from ..errors import ShapeError
 from ..nn import SelfAttention2d, SphereConv2d
+from .backbone import Backbone, ConvLayer, conv_norm_relu, pooled_side
 from .registry import register_model
 
 __all__ = ["CONFIGURATIONS", "Configuration", "SphereNet"]
-
-ConvLayer = Callable[..., nn.Conv2d]
 
 
 @dataclass(frozen=True)
@@ -43,18 +40,19 @@ CONFIGURATIONS = {
 }
 
 
-class SphereNet(nn.Module):
+class SphereNet(Backbone):
     """Nine convolutions in three stages, a fully connected layer, a classifier.
 
     A stage is three 3×3 convolutions, each with BatchNorm and ReLU, then pooling, then perhaps
     attention. The convolution is a parameter: ``SphereConv2d`` (cosine) makes SphereNet,
-    ``nn.Conv2d`` its plain twin. Add :func:`~neural_similarity.filter_orthogonality_penalty` to
+    ``nn.Conv2d`` its plain twin; only the twin can take a dynamic similarity, which goes to the
+    convolutions of the stages. Add :func:`~neural_similarity.filter_orthogonality_penalty` to
     the loss, as the paper does.
 
     Args:
         num_classes: outputs of the classifier.
         in_channels: channels of the image.
-        image_size: side of the square image; three poolings must divide it.
+        image_size: side of the square image; poolings drop an odd row and column.
         widths: filters in each stage.
         hidden: outputs of the fully connected layer.
         conv_layer, attention: as in :class:`Configuration`. The authors' code attends behind the
@@ -67,6 +65,8 @@ class SphereNet(nn.Module):
         torch.Size([2, 10])
     """
 
+    similarity_layers = r"stages\.\d+\.\d+"  # not the convolutions of attention
+
     def __init__(
         self,
         num_classes: int = 10,
@@ -78,17 +78,12 @@ class SphereNet(nn.Module):
         conv_layer: ConvLayer = SphereConv2d,
         attention: tuple[int, ...] = (),
     ) -> None:
-        super().__init__()
-        if image_size < 8 or image_size % 8:
-            raise ShapeError(
-                f"SphereNet: expected image_size to be a multiple of 8, got {image_size}. Three "
-                f"poolings halve it. Pad or resize the images."
-            )
+        super().__init__(num_classes, in_channels, image_size)
+        side = pooled_side("SphereNet", image_size, len(widths))
         if not set(attention) <= {1, 2, 3}:
             raise ShapeError(
                 f"SphereNet: expected attention to name poolings 1, 2 and 3, got {attention}."
             )
-        self.in_channels, self.image_size = in_channels, image_size
         stages = []
         for stage, width in enumerate(widths, start=1):
             attends = stage in attention
@@ -97,41 +92,23 @@ class SphereNet(nn.Module):
         self.stages = nn.Sequential(*stages)
         # A convolution as large as the map is fully connected, and can compare directions too.
         # As in the authors' code nothing stands between it and the classifier.
-        self.fc = conv_layer(in_channels, hidden, image_size // 8, bias=False)
-        self.classifier = nn.Linear(hidden, num_classes)
+        self.fc = conv_layer(in_channels, hidden, side, bias=False)
+        self.classifier, self.num_features = nn.Linear(hidden, num_classes), hidden
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
-    def get_classifier(self) -> nn.Linear:
-        """The last layer, as in timm."""
-        return self.classifier
-
     def forward_features(self, input: Tensor) -> Tensor:
         """What the classifier reads: ``(N, hidden)``."""
-        expected = (self.in_channels, self.image_size, self.image_size)
-        if tuple(input.shape[1:]) != expected:
-            raise ShapeError(
-                f"SphereNet: expected images of shape {('N', *expected)}, got "
-                f"{tuple(input.shape)}. The fully connected layer fits one size. Create the model "
-                f"with another image_size or in_channels, or resize the images."
-            )
+        self.check_images(input)
         features: Tensor = self.fc(self.stages(input))
         return features.flatten(1)
-
-    def forward(self, input: Tensor) -> Tensor:
-        scores: Tensor = self.classifier(self.forward_features(input))
-        return scores
 
 
 def _stage(channels: int, width: int, conv_layer: ConvLayer, attends: bool) -> nn.Sequential:
     layers: list[nn.Module] = []
     for _ in range(3):
-        layers += [
-            conv_layer(channels, width, 3, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-        ]
+        layers += conv_norm_relu(channels, width, conv_layer)
         channels = width
     layers.append(nn.MaxPool2d(2))
     if attends:
@@ -139,10 +116,5 @@ def _stage(channels: int, width: int, conv_layer: ConvLayer, attends: bool) -> n
     return nn.Sequential(*layers)
 
 
-def _from_table(configuration: Configuration, **options: Any) -> SphereNet:
-    table = {"conv_layer": configuration.conv_layer, "attention": configuration.attention}
-    return SphereNet(**{**table, **options})
-
-
-for _name, _configuration in CONFIGURATIONS.items():
-    register_model(_name, partial(_from_table, _configuration))
+for _name, _row in CONFIGURATIONS.items():
+    register_model(_name, partial(SphereNet, conv_layer=_row.conv_layer, attention=_row.attention))

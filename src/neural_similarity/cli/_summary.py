@@ -1,0 +1,101 @@
+"""What a finished run, or several side by side, come to: a table, pictures, a report."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..convert import trainable_summary
+from ..plot import Facts, Picture, Section, Table, Text, draw_comparison, draw_run, write_report
+from ..train import Evaluation, Run
+from ._table import print_table
+
+__all__ = ["report_comparison", "report_run"]
+
+_HEAD = ("similarity", "test error", "95 % interval", "parameters", "deployed", "ms a step")
+_NOTE = (
+    "The error is that of the last weights, not of the best; the interval is what chance in the "
+    "choice of test images allows, and says nothing of other seeds. Parameters are counted while "
+    "training and once similarities are merged."
+)
+
+
+def report_run(run: Run) -> None:
+    """Print what came out and write ``curves.png`` and ``report.html`` into the run."""
+    draw_run(run.metrics(), run.folder / "curves.png", _title(run))
+    write_report(
+        run.folder / "report.html",
+        _title(run),
+        [
+            Section("Result", [Table(_HEAD, [_row(run)]), Text(_note(run))]),
+            Section("How it went", [Picture(run.folder / "curves.png", "Loss, error and rate")]),
+            *_how(run),
+        ],
+    )
+    print_table(_HEAD, [_row(run)])
+    print(f"report: {run.folder / 'report.html'}")
+
+
+def report_comparison(runs: Mapping[str, Run], folder: Path) -> None:
+    """Print runs side by side and write ``comparison.png`` and ``report.html`` beside them."""
+    picture = folder / "comparison.png"
+    draw_comparison({name: run.metrics() for name, run in runs.items()}, picture)
+    for run in runs.values():
+        draw_run(run.metrics(), run.folder / "curves.png", _title(run))
+    rows = [_row(run) for run in runs.values()]
+    first = next(iter(runs.values()))
+    write_report(
+        folder / "report.html",
+        f"{first.config.model} on {first.config.data}, side by side",
+        [
+            Section("Result", [Table(_HEAD, rows), Text(_note(first))]),
+            Section("How it went", [Picture(picture, "Test error over epochs and over time")]),
+            *(
+                Section(name, [Picture(run.folder / "curves.png", "Loss, error and rate")])
+                for name, run in runs.items()
+            ),
+            *_how(first),
+        ],
+    )
+    print_table(_HEAD, rows)
+    print(f"plot: {picture}\nreport: {folder / 'report.html'}")
+
+
+def _row(run: Run) -> tuple[Any, ...]:
+    metrics = run.metrics()
+    last = [line for line in metrics if line["kind"] == "eval"][-1]
+    images = last["images"]
+    result = Evaluation(round(last["error"] * images), images, last["loss"])
+    low, high = result.interval()
+    times = [line["step_seconds"] for line in metrics if line["kind"] == "train"]
+    counted = trainable_summary(run.load_model())
+    config = run.config
+    kind = config.similarity
+    return (
+        kind if kind == "none" else f"{kind} {config.structure}",
+        f"{result.error:.2%}",
+        f"{low:.2%} – {high:.2%}",
+        f"{counted.total:,}",
+        f"{counted.deployed:,}",
+        f"{1000 * statistics.median(times):.1f}",
+    )
+
+
+def _note(run: Run) -> str:
+    measured = "images set apart from training" if run.config.validation else "test images"
+    images = [line["images"] for line in run.metrics() if line["kind"] == "eval"][-1]
+    return f"Measured on {images:,} {measured}. {_NOTE}"
+
+
+def _how(run: Run) -> list[Section]:
+    settings = {name: value for name, value in run.config.to_dict().items() if value is not None}
+    where = {k: v for k, v in run.environment().items() if k != "classes"}
+    return [Section("Settings", [Facts(settings)]), Section("Environment", [Facts(where)])]
+
+
+def _title(run: Run) -> str:
+    config = run.config
+    kind = "" if config.similarity == "none" else f", {config.similarity} {config.structure}"
+    return f"{config.model} on {config.data}{kind}, seed {config.seed}"

@@ -1,0 +1,56 @@
+"""``nsl eval``."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from ._options import DataDir, RunFolder, Which
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    run: RunFolder,
+    which: Which = "last",
+    data_dir: DataDir = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure a trained network on its test images.
+
+    The weights are the last ones unless --which best is asked for; those were chosen by this very
+    error, so their number flatters.
+
+    \b
+    nsl eval runs/dynamic
+    nsl eval runs/dynamic --which best --json
+    """
+    from dataclasses import replace
+
+    from ..data import eval_loader
+    from ..train import Run
+    from ..train import evaluate as measure
+    from ._progress import progress_bar
+
+    opened = Run.open(run)
+    if data_dir is not None:
+        opened = Run(opened.folder, replace(opened.config, data_dir=str(data_dir)))
+    model = opened.load_model(which)
+    mean, std = opened.normalisation()
+    test = opened.test_set()
+    loader = eval_loader(test, opened.config.batch_size, mean=mean, std=std)
+    with progress_bar() as bar:
+        task = bar.add_task(f"{len(test):,} images", total=len(loader))
+        result = measure(model, loader, watch=lambda done, _: bar.update(task, completed=done))
+    low, high = result.interval()
+    if as_json:
+        known = {"run": str(run), "which": which, "data": opened.config.data, "copy": test.copy}
+        measured = {"error": result.error, "interval": [low, high], "loss": result.loss}
+        print(json.dumps({**known, **measured, "errors": result.errors, "images": result.images}))
+    else:
+        print(
+            f"error {result.error:.2%} ({result.errors:,} of {result.images:,} images), "
+            f"95 % interval {low:.2%} – {high:.2%}, loss {result.loss:.4f}"
+        )

@@ -1,0 +1,177 @@
+"""``nsl train``."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ._options import DataDir, Force
+
+if TYPE_CHECKING:
+    from ..train import Run, TrainConfig
+
+__all__ = ["train"]
+
+FIRST_LOOK = {
+    "data": "digits", "model": "cnn9", "similarity": "none,static,dynamic", "epochs": 15.0,
+}  # fmt: skip
+"""What is trained when nothing is asked for."""
+
+
+def train(
+    model: Annotated[str | None, typer.Option(help="A network, such as cnn9.")] = None,
+    data: Annotated[str | None, typer.Option(help="A data set; see nsl data list.")] = None,
+    data_dir: DataDir = None,
+    similarity: Annotated[
+        str | None,
+        typer.Option(help="none, static or dynamic; several, with commas, are trained in turn."),
+    ] = None,
+    structure: Annotated[str | None, typer.Option(help="What M may be: diagonal, ...")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the training images.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps in all, instead of epochs.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images a step.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
+    lr: Annotated[float | None, typer.Option(help="The peak learning rate.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights, order and augmentation.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of PyTorch.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings from a TOML or JSON file.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any setting; see nsl train --settings."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: in runs/).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    force: Force = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write events for TensorBoard as well.")
+    ] = False,
+    settings: Annotated[
+        bool, typer.Option("--settings", help="List every setting with its default, and end.")
+    ] = False,
+) -> None:
+    """Train a network; watch it, stop it, resume it.
+
+    With no options: a plain network, one with static and one with dynamic similarity are trained
+    side by side on handwritten digits, which takes about a minute and fetches nothing.
+
+    \b
+    nsl train
+    nsl train --model cnn9 --data cifar10 --similarity dynamic --epochs 30 --out runs/dynamic
+    nsl train --resume --out runs/dynamic
+    torchrun --nproc-per-node 2 -m neural_similarity train --data cifar10 --out runs/two
+    """
+    if settings:
+        _list_settings()
+        return
+    given = {
+        "model": model, "data": data, "data_dir": None if data_dir is None else str(data_dir),
+        "similarity": similarity, "structure": structure, "epochs": epochs, "steps": steps,
+        "batch_size": batch_size, "optimizer": optimizer, "lr": lr, "seed": seed,
+        "threads": threads,
+    }  # fmt: skip
+    from ..errors import RunError
+    from ..train.distributed import restarted
+
+    if resume and force:
+        raise RunError("train: expected --resume or --force, got both. They exclude each other.")
+    if resume and out is None:
+        raise RunError("train: expected --out with --resume, got none. Name the run to go on with.")
+    configs = _configurations(_wanted(config, given, set_ or []), resume)
+    _train(configs, _folder(out, configs), resume or restarted(), force, tensorboard)
+
+
+def _wanted(file: Path | None, given: dict[str, Any], sets: list[str]) -> dict[str, Any]:
+    """Settings from the file, then the options, then ``--set``."""
+    from ..train.config import merge_settings, parse_setting, read_settings
+
+    wanted = {} if file is None else read_settings(file)
+    wanted = merge_settings(wanted, ((k, v) for k, v in given.items() if v is not None))
+    return merge_settings(wanted, map(parse_setting, sets))
+
+
+def _configurations(wanted: dict[str, Any], resume: bool) -> dict[str, TrainConfig]:
+    """What to train, by kind of similarity; nothing if a run is only to go on."""
+    from ..train import TrainConfig
+
+    if resume and not wanted:
+        return {}
+    if not wanted.keys() - {"data_dir", "threads", "seed"}:
+        wanted = {**FIRST_LOOK, **wanted}
+    kinds = [kind.strip() for kind in str(wanted.get("similarity", "none")).split(",")]
+    return {kind: TrainConfig.from_dict({**wanted, "similarity": kind}) for kind in kinds}
+
+
+def _folder(out: Path | None, configs: dict[str, TrainConfig]) -> Path:
+    """Where to; if nothing was said, a new folder in ``runs``."""
+    if out is not None:
+        return out
+    first = next(iter(configs.values()))
+    name = f"{first.model}-{first.data}-{'-'.join(configs)}-{first.seed}"
+    numbered = (Path("runs") / (name + (f"-{n}" if n > 1 else "")) for n in count(1))
+    return next(folder for folder in numbered if not folder.exists())
+
+
+def _train(
+    configs: dict[str, TrainConfig], out: Path, resume: bool, force: bool, tensorboard: bool
+) -> None:
+    from ..train.runs import clear_folder, read_comparison, write_comparison
+    from ._summary import report_comparison, report_run
+
+    first = int(os.environ.get("RANK", "0")) == 0
+    if force and first and not resume:
+        clear_folder(out)
+    known = read_comparison(out) if resume else None
+    if known is None and len(configs) <= 1:
+        run = _watched(next(iter(configs.values()), None), out, out, resume, tensorboard)
+        if first:
+            report_run(run)
+        return
+    if known is None and first:
+        write_comparison(out, configs)
+    elif known is not None and configs and configs != known:
+        from ..errors import RunError
+
+        raise RunError(
+            f"{out}: expected the settings the runs began with, got others. Leave them out to go "
+            f"on, or choose another --out."
+        )
+    runs = {
+        name: _watched(config, out / name, out, True, tensorboard)
+        for name, config in (known or configs).items()
+    }
+    if first:
+        report_comparison(runs, out)
+
+
+def _watched(
+    config: TrainConfig | None, folder: Path, out: Path, resume: bool, tensorboard: bool
+) -> Run:
+    """Train with a progress bar; on Ctrl-C say how to go on."""
+    from ..train import train as run_training
+    from ._progress import TrainingBar, progress_bar
+
+    with progress_bar(*TrainingBar.columns()) as bar:
+        watch = TrainingBar(bar, folder.name)
+        try:
+            return run_training(config, folder, resume=resume, watch=watch, tensorboard=tensorboard)
+        except KeyboardInterrupt:
+            go_on = f"stopped. Go on with: nsl train --resume --out {out}"
+            raise KeyboardInterrupt(go_on) from None
+
+
+def _list_settings() -> None:
+    from dataclasses import fields
+
+    from ..train import TrainConfig
+
+    default = TrainConfig()
+    for setting in fields(TrainConfig):
+        value = getattr(default, setting.name)
+        shown = (
+            "" if value in (None, {}) else str(value).lower() if value in (True, False) else value
+        )
+        print(f"{setting.name:<20} {shown!s:<10} {setting.metadata['help']}")

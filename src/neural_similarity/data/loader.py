@@ -1,0 +1,276 @@
+"""Batches for training and for evaluation, the same however many processes share the work.
+
+A plan says which images make up a batch and which random numbers vary them; it depends on the seed,
+the epoch and the number of the batch alone. A loader carries the plan out, from memory (here) or
+from files (:mod:`.streaming`). So an epoch can begin at any batch, and goes on as if it had begun
+at the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+from .augment import Augment, apply_numbers, draw_numbers
+from .sets import FolderSet, ImageSet, MemorySet
+
+__all__ = ["Loader", "Plan", "eval_loader", "normalise", "split_validation", "train_loader"]
+
+Batch = tuple[Tensor, Tensor]
+#: The images of a batch by number, and the random numbers that vary each of them.
+Planned = tuple[Tensor, Tensor]
+
+
+class Loader(Protocol):
+    """Batches of an epoch: normalised float32 images, channels last, and int64 labels."""
+
+    def __len__(self) -> int:
+        """Batches in an epoch, for this process."""
+
+    def epoch(self, number: int = 0, start: int = 0) -> Iterator[Batch]:
+        """The batches of epoch ``number`` from batch ``start`` on."""
+
+
+class Plan(Protocol):
+    """Which images, and which random numbers, make up each batch of this process."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, epoch: int, start: int) -> Iterator[Planned]: ...
+
+
+def train_loader(
+    dataset: ImageSet,
+    batch_size: int,
+    *,
+    augment: Augment,
+    mean: Sequence[float],
+    std: Sequence[float],
+    seed: int,
+    rank: int = 0,
+    world_size: int = 1,
+    workers: int = 0,
+) -> Loader:
+    """Shuffled and varied batches; what is left over at the end of an epoch is dropped.
+
+    The order depends on seed and epoch, the variation of a batch on seed, epoch and its number.
+    Every rank gets its own stretch of the same batch: put together in the order of ranks, the
+    stretches are the batch of a single process, bit for bit.
+
+    Args:
+        dataset: the images. If there are fewer than ``batch_size``, all of them are one batch.
+        batch_size: images in a batch of all processes together.
+        augment: how images are varied.
+        mean, std: of every channel, for pixels from 0 to 1.
+        seed: decides order and variation.
+        rank, world_size: which of how many processes this is.
+        workers: processes that decode images; of no use for a set in memory.
+
+    Example:
+        >>> from neural_similarity.data import load_dataset
+        >>> digits = load_dataset("digits")
+        >>> mean, std = digits.statistics()
+        >>> loader = train_loader(digits, 64, augment=Augment(1), mean=mean, std=std, seed=0)
+        >>> images, labels = next(loader.epoch(0))
+        >>> images.shape, images.dtype, labels.shape
+        (torch.Size([64, 1, 8, 8]), torch.float32, torch.Size([64]))
+    """
+    plan = _Training(len(dataset), batch_size, seed, rank, world_size)
+    return _loader("train_loader", dataset, plan, augment, mean, std, workers)
+
+
+def eval_loader(
+    dataset: ImageSet,
+    batch_size: int,
+    *,
+    mean: Sequence[float],
+    std: Sequence[float],
+    rank: int = 0,
+    world_size: int = 1,
+    workers: int = 0,
+) -> Loader:
+    """Every image once, in order, unvaried; every epoch is the same.
+
+    Ranks take stretches that follow each other. One may have a batch more than another, or none
+    if there are fewer images than ranks: add up sums and counts, do not average averages.
+
+    Args: as of :func:`train_loader`.
+    """
+    plan = _Evaluation(len(dataset), batch_size, rank, world_size)
+    return _loader("eval_loader", dataset, plan, None, mean, std, workers)
+
+
+def split_validation(
+    dataset: ImageSet, fraction: float, seed: int = 0
+) -> tuple[ImageSet, ImageSet]:
+    """Set apart ``fraction`` of every class for validation: the rest, and the part set apart.
+
+    Every class with two images or more is in both. The same seed gives the same parts.
+
+    Example:
+        >>> from neural_similarity.data import load_dataset
+        >>> training, validation = split_validation(load_dataset("digits"), 0.1)
+        >>> len(training) + len(validation) == len(load_dataset("digits"))
+        True
+    """
+    if not 0 < fraction < 1:
+        raise DataError(
+            f"split_validation: expected a fraction between 0 and 1, got {fraction}. "
+            f"It is the share of every class that is set apart."
+        )
+    generator = _generator(seed, "validation")
+    apart = torch.zeros(len(dataset), dtype=torch.bool)
+    for label in range(dataset.num_classes):
+        members = (dataset.labels == label).nonzero().flatten()
+        shuffled = members[torch.randperm(len(members), generator=generator)]
+        count = round(fraction * len(members))
+        if len(members) >= 2:
+            count = min(max(count, 1), len(members) - 1)
+        apart[shuffled[:count]] = True
+    return dataset.subset((~apart).nonzero().flatten()), dataset.subset(apart.nonzero().flatten())
+
+
+def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """uint8 images ``(N, C, H, W)`` as float32, channels last: ``(pixel / 255 - mean) / std``."""
+    pixels = images.permute(0, 2, 3, 1).contiguous()
+    return pixels.sub(255 * mean).mul_(1 / (255 * std)).permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class _Training:
+    """Shuffled batches of equal size, each rank its stretch of each."""
+
+    size: int
+    batch_size: int
+    seed: int
+    rank: int
+    world_size: int
+
+    def __post_init__(self) -> None:
+        _check_ranks("train_loader", self.batch_size, self.rank, self.world_size)
+        if not self.size:
+            raise DataError("train_loader: expected at least one image, got an empty data set.")
+        if self._images % self.world_size:
+            raise DataError(
+                f"train_loader: expected a batch that divides by {self.world_size} processes, got "
+                f"{self._images} images. Every process takes an equal part. Change the batch size"
+                + (" or use fewer processes." if self._images == self.batch_size else
+                   f", or use fewer processes: the data set has only {self.size} images.")
+            )  # fmt: skip
+
+    @property
+    def _images(self) -> int:
+        return min(self.batch_size, self.size)
+
+    def __len__(self) -> int:
+        return self.size // self._images
+
+    def batches(self, epoch: int, start: int) -> Iterator[Planned]:
+        order = torch.randperm(self.size, generator=_generator(self.seed, "order", epoch))
+        share = self._images // self.world_size
+        mine = slice(self.rank * share, (self.rank + 1) * share)
+        for batch in range(start, len(self)):
+            generator = _generator(self.seed, "augment", epoch, batch)
+            numbers = draw_numbers(self._images, generator)
+            rows = order[batch * self._images : (batch + 1) * self._images]
+            yield rows[mine], numbers[mine]
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """Everything once and in order, each rank a stretch of the whole."""
+
+    size: int
+    batch_size: int
+    rank: int
+    world_size: int
+
+    def __post_init__(self) -> None:
+        _check_ranks("eval_loader", self.batch_size, self.rank, self.world_size)
+
+    @property
+    def _share(self) -> range:
+        first, last = (self.size * r // self.world_size for r in (self.rank, self.rank + 1))
+        return range(first, last)
+
+    @property
+    def _images(self) -> int:
+        return max(self.batch_size // self.world_size, 1)
+
+    def __len__(self) -> int:
+        return -(-len(self._share) // self._images)
+
+    def batches(self, epoch: int, start: int) -> Iterator[Planned]:
+        for batch in range(start, len(self)):
+            rows = torch.tensor(self._share[batch * self._images : (batch + 1) * self._images])
+            yield rows, torch.zeros(len(rows), 0)
+
+
+class _MemoryLoader:
+    """Gathers, varies and normalises whole batches of a set in memory."""
+
+    def __init__(
+        self, dataset: MemorySet, plan: Plan, augment: Augment | None, mean: Tensor, std: Tensor
+    ) -> None:
+        self._dataset, self._plan, self._augment = dataset, plan, augment
+        self._mean, self._std = mean, std
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def epoch(self, number: int = 0, start: int = 0) -> Iterator[Batch]:
+        for rows, numbers in self._plan.batches(number, start):
+            images = self._dataset.images[rows]
+            if self._augment is not None:
+                images = apply_numbers(images, self._augment, numbers)
+            yield normalise(images, self._mean, self._std), self._dataset.labels[rows]
+
+
+def _loader(
+    where: str,
+    dataset: ImageSet,
+    plan: Plan,
+    augment: Augment | None,
+    mean: Sequence[float],
+    std: Sequence[float],
+    workers: int,
+) -> Loader:
+    for what, values in (("mean", mean), ("std", std)):
+        if len(values) != dataset.in_channels:
+            raise DataError(
+                f"{where}: expected {what} of {dataset.in_channels} channel(s), got {len(values)} "
+                f"value(s). The images of {dataset.name!r} have that many. Use its statistics()."
+            )
+    if min(std) <= 0:
+        raise DataError(
+            f"{where}: expected std above 0, got {tuple(std)}. Pixels are divided by it. "
+            f"Use 1 for a channel that is constant."
+        )
+    means, deviations = torch.tensor(mean), torch.tensor(std)
+    if isinstance(dataset, FolderSet):
+        from .streaming import FolderLoader
+
+        return FolderLoader(dataset, plan, augment, means, deviations, workers)
+    return _MemoryLoader(dataset, plan, augment, means, deviations)
+
+
+def _check_ranks(where: str, batch_size: int, rank: int, world_size: int) -> None:
+    if batch_size < 1:
+        raise DataError(f"{where}: expected a batch of at least 1 image, got {batch_size}.")
+    if not 0 <= rank < world_size:
+        raise DataError(
+            f"{where}: expected a rank from 0 to {world_size - 1}, got {rank}. "
+            f"There are {world_size} process(es)."
+        )
+
+
+def _generator(seed: int, *what: str | int) -> torch.Generator:
+    """Random numbers of their own for every purpose, epoch and batch."""
+    digest = hashlib.sha256(repr((seed, *what)).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))

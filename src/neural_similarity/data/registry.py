@@ -1,0 +1,144 @@
+"""Which data sets there are, by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+import torch.nn.functional as F
+
+from .. import _check
+from ..errors import DataError
+from .augment import Augment, no_augment
+from .sets import ImageSet, MemorySet
+
+__all__ = [
+    "DatasetInfo",
+    "Request",
+    "data_directory",
+    "dataset_info",
+    "list_datasets",
+    "load_dataset",
+    "register_dataset",
+]
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known of a data set before it is read.
+
+    Args:
+        name: what it is called.
+        kind: ``"classification"``: the same classes in every split; ``"few-shot"``: every split has
+            classes of its own.
+        splits: its parts; the last is the one to report on.
+        description: one sentence.
+        augment: how training images are usually varied.
+        layout: one sentence: where its files are expected, below the data directory.
+        home: where it comes from.
+        licence: under which terms, if known.
+        citation: whom to cite.
+    """
+
+    name: str
+    kind: Literal["classification", "few-shot"]
+    splits: tuple[str, ...]
+    description: str
+    augment: Augment = no_augment
+    layout: str = "nothing is read"
+    home: str = ""
+    licence: str = ""
+    citation: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of the function that reads a data set."""
+
+    info: DatasetInfo
+    split: str
+    data_dir: Path
+    image_size: int | None = None
+    strict: bool = False
+
+
+_REGISTRY: dict[str, tuple[DatasetInfo, Callable[[Request], ImageSet]]] = {}
+
+
+def register_dataset(info: DatasetInfo, load: Callable[[Request], ImageSet]) -> None:
+    """Make a data set known: ``load`` reads the split that it is asked for.
+
+    ``load`` may leave ``image_size`` alone if it returns a :class:`MemorySet`: that is resized.
+    """
+    _REGISTRY[info.name] = (info, load)
+
+
+def list_datasets(pattern: str = "*") -> list[str]:
+    """The names of all data sets that match, sorted; ``*`` stands for anything.
+
+    >>> list_datasets("dig*")
+    ['digits']
+    """
+    return sorted(name for name in _REGISTRY if fnmatchcase(name, pattern))
+
+
+def dataset_info(name: str) -> DatasetInfo:
+    """What is known of a data set before it is read.
+
+    >>> dataset_info("digits").splits
+    ('train', 'test')
+    """
+    _check.known_name("dataset_info", "name", name, _REGISTRY)
+    return _REGISTRY[name][0]
+
+
+def load_dataset(
+    name: str,
+    split: str = "train",
+    data_dir: str | Path | None = None,
+    *,
+    image_size: int | None = None,
+    strict: bool = False,
+) -> ImageSet:
+    """Read a data set.
+
+    Args:
+        name: one of :func:`list_datasets`.
+        split: one of its parts.
+        data_dir: where its files are; see :func:`data_directory`.
+        image_size: side of the images, if another than the set's own is wanted.
+        strict: end with an error at a file that cannot be decoded, instead of leaving it out.
+
+    Example:
+        >>> digits = load_dataset("digits", "test")
+        >>> digits.num_classes, digits.image_size
+        (10, (8, 8))
+    """
+    _check.known_name("load_dataset", "name", name, _REGISTRY)
+    info, load = _REGISTRY[name]
+    _check.known_name(f"load_dataset({name!r})", "split", split, info.splits)
+    if image_size is not None and image_size < 1:
+        raise DataError(f"load_dataset: expected image_size of at least 1, got {image_size}.")
+    dataset = load(Request(info, split, data_directory(data_dir), image_size, strict))
+    if isinstance(dataset, MemorySet) and image_size is not None:
+        return _resized(dataset, image_size)
+    return dataset
+
+
+def data_directory(data_dir: str | Path | None = None) -> Path:
+    """Where data sets are: the argument, or ``$NEURAL_SIMILARITY_DATA``, or ``data`` right here."""
+    return Path(data_dir or os.environ.get("NEURAL_SIMILARITY_DATA") or "data").expanduser()
+
+
+def _resized(dataset: MemorySet, side: int) -> MemorySet:
+    """The same set with images of another side."""
+    if dataset.image_size == (side, side):
+        return dataset
+    images = F.interpolate(
+        dataset.images, size=(side, side), mode="bilinear", antialias=True, align_corners=False
+    )
+    return MemorySet.of(dataset.name, images, dataset.labels, dataset.classes)

@@ -1,0 +1,183 @@
+"""What a data set is: images with labels, in memory or in files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+
+__all__ = ["IMAGENET_STATISTICS", "FolderSet", "ImageSet", "MemorySet", "Skipped", "fingerprint"]
+
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+
+#: Mean and standard deviation of ImageNet's colours, as the pretrained networks of torchvision and
+#: timm expect them.
+IMAGENET_STATISTICS: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that was left out, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class MemorySet:
+    """A small data set: every image in memory.
+
+    Args:
+        name: what the set is called in the registry.
+        images: uint8, ``(N, C, H, W)``.
+        labels: int64, ``(N,)``, numbers of classes.
+        classes: the names of the classes; a label is a place in it.
+        copy: which copy of the data this is, for results; see :func:`fingerprint`. A subset keeps
+            the copy of the set it was taken from.
+
+    Example:
+        >>> images, labels = torch.zeros(4, 1, 8, 6, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
+        >>> dataset = MemorySet.of("mine", images, labels, ("cat", "dog"))
+        >>> len(dataset), dataset.in_channels, dataset.image_size, dataset.num_classes
+        (4, 1, (8, 6), 2)
+    """
+
+    name: str
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    copy: str
+
+    def __post_init__(self) -> None:
+        where = f"MemorySet {self.name!r}"
+        if self.images.dim() != 4 or self.images.dtype != torch.uint8:
+            raise DataError(
+                f"{where}: expected uint8 images of shape (N, C, H, W), got {self.images.dtype} "
+                f"{tuple(self.images.shape)}."
+            )
+        _check_labels(where, self.labels, len(self.images), len(self.classes))
+
+    @classmethod
+    def of(cls, name: str, images: Tensor, labels: Tensor, classes: Sequence[str]) -> MemorySet:
+        """A set whose ``copy`` is computed from its pixels and labels."""
+        return cls(name, images, labels, tuple(classes), fingerprint(images, labels))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def in_channels(self) -> int:
+        return self.images.shape[1]
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.images.shape[2], self.images.shape[3]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def subset(self, indices: Tensor | Sequence[int]) -> MemorySet:
+        """The images at ``indices``, in that order, with the same classes."""
+        chosen = torch.as_tensor(indices, dtype=torch.int64)
+        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
+
+    def statistics(self) -> Statistics:
+        """Mean and standard deviation of every channel of ``images / 255``.
+
+        Computed from counts of the 256 values, so exactly, and in little memory.
+        """
+        values = torch.arange(256, dtype=torch.float64) / 255
+        means, deviations = [], []
+        for channel in range(self.in_channels):
+            counts = torch.zeros(256, dtype=torch.float64)
+            for images in self.images[:, channel].split(4096):
+                counts += torch.bincount(images.flatten(), minlength=256)
+            share = counts / counts.sum()
+            mean = float((share * values).sum())
+            means.append(mean)
+            deviations.append(float((share * (values - mean) ** 2).sum().sqrt()))
+        return tuple(means), tuple(deviations)
+
+
+@dataclass(frozen=True, eq=False)
+class FolderSet:
+    """Images in files, decoded when they are asked for; always three channels.
+
+    Args:
+        name: what the set is called in the registry.
+        paths: one file an image.
+        labels: int64, ``(N,)``, numbers of classes.
+        classes: the names of the classes; a label is a place in it.
+        image_size: height and width that images are brought to.
+        copy: which copy of the data this is, from the files' names and sizes (reading every pixel
+            of a large set would take longer than an epoch).
+        skipped: files that were left out because they cannot be decoded.
+    """
+
+    name: str
+    paths: tuple[Path, ...]
+    labels: Tensor
+    classes: tuple[str, ...]
+    image_size: tuple[int, int]
+    copy: str
+    skipped: tuple[Skipped, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_labels(f"FolderSet {self.name!r}", self.labels, len(self.paths), len(self.classes))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def in_channels(self) -> int:
+        return 3
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def subset(self, indices: Tensor | Sequence[int]) -> FolderSet:
+        """The images at ``indices``, in that order, with the same classes."""
+        chosen = torch.as_tensor(indices, dtype=torch.int64)
+        paths = tuple(self.paths[i] for i in chosen.tolist())
+        return replace(self, paths=paths, labels=self.labels[chosen])
+
+    def statistics(self) -> Statistics:
+        """ImageNet's constants, whatever the images are.
+
+        Decoding the whole set to find its own would cost about an epoch, photographs hardly
+        differ, and networks pretrained elsewhere were trained with these.
+        """
+        return IMAGENET_STATISTICS
+
+
+ImageSet = MemorySet | FolderSet
+
+
+def fingerprint(images: Tensor, labels: Tensor) -> str:
+    """A short hash of pixels, labels and sizes: the same for the same data on every machine."""
+    digest = hashlib.sha256(repr(tuple(images.shape)).encode())
+    digest.update(images.contiguous().numpy().data)
+    digest.update(labels.to(torch.int64).contiguous().numpy().astype("<i8").data)
+    return digest.hexdigest()[:12]
+
+
+def _check_labels(where: str, labels: Tensor, images: int, classes: int) -> None:
+    if labels.shape != (images,) or labels.dtype != torch.int64:
+        raise DataError(
+            f"{where}: expected int64 labels of shape ({images},), one an image, got "
+            f"{labels.dtype} {tuple(labels.shape)}."
+        )
+    if images and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
+        raise DataError(
+            f"{where}: expected labels from 0 to {classes - 1}, got {int(labels.min())} to "
+            f"{int(labels.max())}. A label is a place in the list of {classes} classes."
+        )

@@ -1,0 +1,193 @@
+"""The paper's plain networks (Appendix A): CNN-9, CNN-10, their CNN++, and the few-shot CNN-4."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal, get_args
+
+from torch import Tensor, nn
+
+from .. import _check
+from ..errors import ShapeError
+from .backbone import Backbone, ConvLayer, NormLayer, conv_norm_relu, pooled_side
+from .registry import register_model
+
+__all__ = ["CNN", "CONFIGURATIONS", "Configuration", "authors_batch_norm"]
+
+Stem = Literal["none", "root", "imagenet"]
+Init = Literal["pytorch", "he"]
+
+# What the authors' code uses: a decay of 0.999 is PyTorch's momentum 0.001.
+authors_batch_norm = partial(nn.BatchNorm2d, eps=1e-3, momentum=0.001)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A row of the table: arguments of :class:`CNN`, and what they come to.
+
+    Args:
+        parameters: numbers of the plain network for ``num_classes`` classes of colour images of
+            side ``image_size``.
+    """
+
+    parameters: int
+    num_classes: int = 10
+    image_size: int = 32
+    width: int = 32
+    growth: tuple[int, ...] = (1, 2, 4)
+    depths: tuple[int, ...] = (3, 3, 3)
+    hidden: int | None = 256
+    stem: Stem = "none"
+    conv_classifier: bool = False
+    init: Init = "pytorch"
+
+    def options(self) -> dict[str, Any]:
+        """What makes the network, its number of classes left open."""
+        counted = ("parameters", "num_classes")
+        return {name: value for name, value in asdict(self).items() if name not in counted}
+
+
+CONFIGURATIONS = {
+    "cnn4": Configuration(
+        80_032, 64, image_size=84, growth=(1, 1, 1, 1), depths=(1, 1, 1, 1), hidden=None
+    ),
+    "cnn9": Configuration(1_008_554),
+    "cnn9_plus": Configuration(2_504_282, width=48, depths=(4, 4, 4), hidden=320),
+    "cnn9_root": Configuration(
+        511_200, hidden=None, stem="root", conv_classifier=True, init="he"
+    ),
+    "cnn10": Configuration(8_902_056, 1000, 224, width=64, hidden=512, stem="imagenet"),
+    "cnn10_plus": Configuration(
+        9_709_112, 1000, 224, width=64, depths=(3, 3, 4), hidden=528, stem="imagenet"
+    ),
+}  # fmt: skip
+
+
+class CNN(Backbone):
+    """Stages of 3×3 convolutions with BatchNorm and ReLU, each ended by 2×2 max pooling.
+
+    A similarity goes to the convolutions of the stages, and ``conv_layer`` makes these alone.
+
+    Args:
+        num_classes: outputs of the classifier.
+        in_channels: channels of the image.
+        image_size: side of the square image. Poolings drop an odd row and column: three of them
+            make 28 pixels 3, and 8 pixels 1.
+        width: filters in the first stage.
+        growth: filters in each stage, as multiples of ``width``.
+        depths: convolutions in each stage.
+        hidden: outputs of a fully connected layer with ReLU before the classifier; None leaves it
+            out, and the classifier reads the flattened map.
+        stem: what stands before the first stage: ``"none"``; ``"root"``, a plain 3×3 convolution;
+            ``"imagenet"``, a plain 7×7 one of stride 2 and 3×3 pooling of stride 2.
+        conv_classifier: write the classifier as a convolution over the whole map, without bias.
+        init: ``"pytorch"`` leaves every layer as PyTorch draws it; ``"he"`` draws weights from
+            He's normal distribution, as the authors' code does, with biases at zero.
+        conv_layer: called as ``nn.Conv2d``.
+        norm_layer: called with the number of channels; ``authors_batch_norm`` is the authors'.
+
+    Example:
+        >>> import torch
+        >>> model = CNN(5, image_size=16, width=8, growth=(1, 2), depths=(1, 1), hidden=None)
+        >>> model.forward_features(torch.randn(2, 3, 16, 16)).shape
+        torch.Size([2, 256])
+    """
+
+    similarity_layers = r"stages\..*"
+
+    def __init__(
+        self,
+        num_classes: int = 10,
+        *,
+        in_channels: int = 3,
+        image_size: int = 32,
+        width: int = 32,
+        growth: tuple[int, ...] = (1, 2, 4),
+        depths: tuple[int, ...] = (3, 3, 3),
+        hidden: int | None = 256,
+        stem: Stem = "none",
+        conv_classifier: bool = False,
+        init: Init = "pytorch",
+        conv_layer: ConvLayer = nn.Conv2d,
+        norm_layer: NormLayer = nn.BatchNorm2d,
+    ) -> None:
+        super().__init__(num_classes, in_channels, image_size)
+        _check.known_name("CNN", "stem", stem, get_args(Stem))
+        _check.known_name("CNN", "init", init, get_args(Init))
+        _check_widths(width, growth, depths, hidden)
+        side = pooled_side("CNN", image_size, len(depths), 2 if stem == "imagenet" else 0)
+        self.stem = _stem(stem, in_channels, width, norm_layer)
+        channels = in_channels if stem == "none" else width
+        stages = []
+        for multiple, depth in zip(growth, depths, strict=True):
+            layers: list[nn.Module] = []
+            for _ in range(depth):
+                layers += conv_norm_relu(channels, width * multiple, conv_layer, norm_layer)
+                channels = width * multiple
+            stages.append(nn.Sequential(*layers, nn.MaxPool2d(2)))
+        self.stages = nn.Sequential(*stages)
+        self.hidden = nn.Sequential()
+        self.num_features = channels * side**2
+        if hidden is not None:
+            self.hidden.extend([nn.Linear(self.num_features, hidden), nn.ReLU(inplace=True)])
+            self.num_features, channels, side = hidden, hidden, 1
+        self.classifier = (
+            _conv_classifier(channels, side, num_classes)
+            if conv_classifier
+            else nn.Linear(self.num_features, num_classes)
+        )
+        if init == "he":
+            _draw_from_he(self)
+
+    def forward_features(self, input: Tensor) -> Tensor:
+        """What the classifier reads: ``(N, num_features)``."""
+        self.check_images(input)
+        features: Tensor = self.hidden(self.stages(self.stem(input)).flatten(1))
+        return features
+
+
+def _check_widths(
+    width: int, growth: tuple[int, ...], depths: tuple[int, ...], hidden: int | None
+) -> None:
+    _check.whole_numbers("CNN", width=width, hidden=1 if hidden is None else hidden)
+    if not growth or len(growth) != len(depths):
+        raise ShapeError(
+            f"CNN: expected growth and depths for the same stages, got {growth} and {depths}."
+        )
+    for multiple, depth in zip(growth, depths, strict=True):
+        _check.whole_numbers("CNN", growth=multiple, depths=depth)
+
+
+def _stem(kind: Stem, channels: int, width: int, norm_layer: NormLayer) -> nn.Sequential:
+    if kind == "none":
+        return nn.Sequential()
+    if kind == "root":
+        return nn.Sequential(*conv_norm_relu(channels, width, nn.Conv2d, norm_layer))
+    return nn.Sequential(
+        nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False),
+        norm_layer(width),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, stride=2, padding=1),
+    )
+
+
+def _conv_classifier(channels: int, side: int, num_classes: int) -> nn.Sequential:
+    """A convolution as large as the map, from flat features to flat scores, as a linear layer."""
+    return nn.Sequential(
+        nn.Unflatten(1, (channels, side, side)),
+        nn.Conv2d(channels, num_classes, side, bias=False),
+        nn.Flatten(),
+    )
+
+
+def _draw_from_he(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+for _name, _row in CONFIGURATIONS.items():
+    register_model(_name, partial(CNN, **_row.options()))

@@ -1,0 +1,128 @@
+"""One process or many: who we are, and sums over all of us.
+
+Under ``torchrun`` every process runs the same command. Gradients are averaged by PyTorch's
+``DistributedDataParallel``; what is measured is summed here; only the first process writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+from torch.nn.parallel import DistributedDataParallel
+
+__all__ = ["World", "join_world", "restarted", "synchronise_batch_norm"]
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all: its number, how many there are, where it computes."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes."""
+        return self.rank == 0
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.size > 1:
+            values = values.to(self.device)
+            dist.all_reduce(values)
+        return values
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.size > 1:
+            dist.barrier()
+
+    def share(self, model: nn.Module) -> nn.Module:
+        """The model with its gradients averaged over all processes."""
+        if self.size == 1:
+            return model
+        devices = [self.device] if self.device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=devices)
+
+
+def restarted() -> bool:
+    """Whether ``torchrun`` starts us again after a worker was lost."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+@contextmanager
+def join_world(device: str = "auto") -> Iterator[World]:
+    """Join the processes that ``torchrun`` started; alone, be the only one."""
+    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield World(device=torch.device(kind))
+        return
+    place = torch.device(kind)
+    if place.type == "cuda":
+        place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(place)
+    dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    try:
+        yield World(dist.get_rank(), dist.get_world_size(), place)
+    finally:
+        dist.destroy_process_group()
+
+
+def synchronise_batch_norm(model: nn.Module) -> nn.Module:
+    """Let every BatchNorm see the batches of all processes, in place.
+
+    PyTorch's ``SyncBatchNorm`` works on GPUs alone; this does the same on any device, by two
+    sums that gradients flow through. Keys stay the same.
+    """
+    for module in model.modules():
+        if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+            module.__class__ = _SynchronisedBatchNorm
+    return model
+
+
+class _SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """BatchNorm whose mean and variance are those of the batches of all processes together."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        pass  # it stands for BatchNorm of one, two and three dimensions
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        axes = [0, *range(2, input.dim())]
+        shape = [1, -1, *[1] * (input.dim() - 2)]
+        # In float32, as an average over many positions needs.
+        wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+        count = torch.tensor([wide.numel() / wide.shape[1]], dtype=wide.dtype, device=wide.device)
+        total = all_reduce(torch.cat([wide.sum(axes), count]))
+        mean = total[:-1] / total[-1]
+        centred = wide - mean.reshape(shape)
+        variance = all_reduce(centred.square().sum(axes)) / total[-1]
+        self._remember(mean.detach(), variance.detach(), total[-1].detach())
+        result = centred * (variance + self.eps).rsqrt().reshape(shape)
+        if self.affine:
+            result = result * self.weight.reshape(shape) + self.bias.reshape(shape)
+        normalised: Tensor = result.to(input.dtype)
+        return normalised
+
+    @torch.no_grad()
+    def _remember(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        if self.running_mean is None or self.running_var is None:
+            return
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked += 1
+        rate = self.momentum
+        if rate is None:  # a plain average over all batches
+            assert self.num_batches_tracked is not None
+            rate = 1 / self.num_batches_tracked.item()
+        self.running_mean.lerp_(mean, rate)
+        self.running_var.lerp_(variance * count / (count - 1), rate)

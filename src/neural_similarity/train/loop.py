@@ -1,0 +1,280 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import math
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import RunError
+from .build import Data, build_data, build_model, build_optimizer
+from .checkpoint import resume_checkpoint, write_checkpoint, write_weights
+from .config import TrainConfig
+from .distributed import World, join_world, restarted, synchronise_batch_norm
+from .evaluate import evaluate
+from .runs import MetricsFile, Run
+from .schedules import SCHEDULES
+from .tensorboard import tensorboard_events
+
+__all__ = ["Progress", "Watch", "train"]
+
+Watch = Callable[[dict[str, Any]], None]
+"""Is told of every line of metrics, and of each step as ``{"kind": "step", ...}``."""
+
+
+@dataclass
+class Progress:
+    """How far a run is; kept in its checkpoint."""
+
+    step: int = 0
+    seconds: float = 0.0
+    best_error: float = math.inf
+    finished: bool = False
+
+
+def train(
+    config: TrainConfig | None,
+    folder: Path,
+    *,
+    resume: bool = False,
+    watch: Watch | None = None,
+    tensorboard: bool = False,
+) -> Run:
+    """Train a network into a new folder, or go on with the run that is in it.
+
+    Under ``torchrun`` all processes train together and the first one writes. The result depends on
+    the configuration alone: a run that was killed and resumed ends in the same weights, bit for
+    bit, on the same machine with the same number of threads and processes.
+
+    Args:
+        config: how; None goes on with the configuration in the folder.
+        folder: where.
+        resume: go on from the last checkpoint, if there is one.
+        watch: is told how it goes.
+        tensorboard: write events for TensorBoard into the folder as well.
+
+    Raises:
+        RunError: the folder holds something else, or the loss is no longer a number.
+        KeyboardInterrupt: on Ctrl-C or SIGTERM, when the checkpoint is written.
+    """
+    resume = resume or restarted()
+    config = Run.open(folder).config if config is None else config
+    with join_world(config.device) as world:
+        run = _open(config, folder, resume, world)
+        if run.config.threads:
+            torch.set_num_threads(run.config.threads)
+        data = build_data(run.config, world)
+        with ExitStack() as stack:
+            watches = [watch] if watch is not None else []
+            if tensorboard and world.first:
+                watches.append(stack.enter_context(tensorboard_events(run.folder)))
+            job = _Job.begin(run, data, world, watches)
+            stack.callback(job.close)
+            job.work()
+        world.wait()
+        return run
+
+
+def _open(config: TrainConfig, folder: Path, resume: bool, world: World) -> Run:
+    """The run to work on: made, or opened if it is there and wanted."""
+    there = (folder / "config.json").is_file()
+    world.wait()  # until all have looked
+    if resume and there:
+        run = Run.open(folder)
+        if config != run.config:
+            differ = [k for k, v in config.to_dict().items() if v != run.config.to_dict()[k]]
+            raise RunError(
+                f"{folder}: expected the settings the run began with, got others for "
+                f"{', '.join(differ)}. Leave them out to go on, or choose another --out."
+            )
+        return run
+    if world.first:
+        Run.create(folder, config)
+    world.wait()
+    return Run.open(folder)
+
+
+@dataclass
+class _Job:
+    """Everything the loop holds in its hands."""
+
+    run: Run
+    data: Data
+    world: World
+    watches: list[Watch]
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    progress: Progress
+    metrics: MetricsFile | None
+    times: list[float] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, run: Run, data: Data, world: World, watches: list[Watch]) -> _Job:
+        config = run.config
+        model = build_model(config, len(data.classes), data.in_channels, data.image_size)
+        if config.sync_batch_norm and world.size > 1:
+            model = synchronise_batch_norm(model)
+        layout = torch.channels_last if config.channels_last else torch.contiguous_format
+        model = model.to(world.device, memory_format=layout)  # type: ignore[call-overload]
+        optimizer = build_optimizer(config, model)
+        progress = Progress()
+        if run.has_checkpoint():
+            known = resume_checkpoint(run.folder, model, optimizer)
+            progress = Progress(**{name: known[name] for name in asdict(progress)})
+        metrics = None
+        if world.first:
+            run.remember_start(data, world)
+            metrics = MetricsFile(run.folder / "metrics.jsonl", progress.step)
+        return cls(run, data, world, watches, model, optimizer, progress, metrics)
+
+    def close(self) -> None:
+        if self.metrics is not None:
+            self.metrics.close()
+
+    def work(self) -> None:
+        """Step by step to the end, from wherever the last checkpoint was."""
+        config, progress = self.run.config, self.progress
+        batches = len(self.data.train)
+        total = config.total_steps(batches)
+        network = self.world.share(self.model)
+        network = torch.compile(network) if config.compile else network  # type: ignore[assignment]
+        network.train()
+        saved, started = time.monotonic(), time.monotonic() - progress.seconds
+        with _stop_signals() as stop:
+            while progress.step < total:
+                epoch, start = divmod(progress.step, batches)
+                for images, labels in self.data.train.epoch(epoch, start):
+                    stopping = self.step(network, images, labels, total, stop)
+                    progress.seconds = time.monotonic() - started
+                    progress.finished = progress.step == total
+                    ended = progress.finished or progress.step % batches == 0
+                    if progress.finished or (ended and (epoch + 1) % config.eval_every == 0):
+                        self.evaluate()
+                        started = time.monotonic() - progress.seconds  # evaluating is not training
+                    overdue = time.monotonic() - saved > 60 * config.checkpoint_minutes
+                    if ended or stopping or overdue:
+                        self.save()
+                        saved = time.monotonic()
+                    if progress.finished:
+                        break
+                    if stopping:
+                        raise KeyboardInterrupt
+
+    def step(
+        self, network: nn.Module, images: Tensor, labels: Tensor, total: int, stop: list[int]
+    ) -> bool:
+        """One step of the optimiser; tells whether somebody asked to stop."""
+        config, progress, world = self.run.config, self.progress, self.world
+        began = time.perf_counter()
+        images, labels = images.to(world.device), labels.to(world.device)
+        # Randomness inside the network, such as dropout, is a function of seed, process and step.
+        torch.manual_seed((config.seed * world.size + world.rank) * 2**32 + progress.step)
+        rate = config.learning_rate * SCHEDULES[config.schedule](progress.step / total)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        with torch.autocast(world.device.type, torch.bfloat16, enabled=config.autocast):
+            scores = network(images)
+            loss = F.cross_entropy(scores, labels, label_smoothing=config.label_smoothing)
+        self.optimizer.zero_grad()
+        loss.backward()
+        if config.grad_clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), config.grad_clip)
+        wrong = (scores.detach().argmax(1) != labels).float().mean()
+        told = torch.stack(
+            [loss.detach().float(), wrong, torch.tensor(float(bool(stop))).to(wrong)]
+        )
+        mean_loss, error, stopping = (world.sum(told) / world.size).tolist()
+        if not math.isfinite(mean_loss):
+            raise RunError(
+                f"{self.run.folder}: expected a finite loss, got {mean_loss} at step "
+                f"{progress.step + 1} of {total}, learning rate {rate:.3g}. Training has diverged; "
+                f"the last checkpoint is as it was. Use a lower lr, or set grad_clip."
+            )
+        self.optimizer.step()
+        progress.step += 1
+        self.times.append(time.perf_counter() - began)
+        self.tell(mean_loss, error, rate, total)
+        return bool(stopping)
+
+    def tell(self, loss: float, error: float, rate: float, total: int) -> None:
+        """Say how it goes; write it down every few steps."""
+        progress, config = self.progress, self.run.config
+        now = {
+            "step": progress.step,
+            "epoch": progress.step / len(self.data.train),
+            "seconds": progress.seconds,
+            "loss": loss,
+            "error": error,
+            "lr": rate,
+        }
+        for watch in self.watches:
+            watch({"kind": "step", "total": total, **now})
+        if progress.step % config.log_every == 0 or progress.step == total:
+            typical = statistics.median(self.times)
+            self.times.clear()
+            speed = {"images_per_second": config.batch_size / typical, "step_seconds": typical}
+            self.record({"kind": "train", **now, **speed})
+
+    def evaluate(self) -> None:
+        """Measure the error; keep the weights if it is the lowest yet."""
+        progress = self.progress
+        result = evaluate(self.model, self.data.test, self.world)
+        self.record(
+            {
+                "kind": "eval",
+                "step": progress.step,
+                "epoch": progress.step / len(self.data.train),
+                "seconds": progress.seconds,
+                "loss": result.loss,
+                "error": result.error,
+                "images": result.images,
+            }
+        )
+        if result.error < progress.best_error:
+            progress.best_error = result.error
+            if self.world.first:
+                known = {"step": progress.step, "error": result.error}
+                write_weights(self.run.folder / "best.safetensors", self.model, known)
+
+    def record(self, line: dict[str, Any]) -> None:
+        if self.metrics is not None:
+            self.metrics.write(line)
+        for watch in self.watches:
+            watch(line)
+
+    def save(self) -> None:
+        if self.world.first:
+            write_checkpoint(self.run.folder, self.model, self.optimizer, asdict(self.progress))
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM, so that a step is never torn; a second one is not waited for."""
+    got: list[int] = []
+    before = {}
+
+    def collect(number: int, frame: Any) -> None:
+        if got:
+            raise KeyboardInterrupt
+        got.append(number)
+
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, collect)
+    except ValueError:
+        pass  # not in the main thread: whoever started it handles signals
+    try:
+        yield got
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,236 @@
+"""A run is a folder: what was asked for, where it ran, what it measured, what it learned.
+
+::
+
+    config.json        the configuration, complete
+    environment.json   versions, machine, data, command: one entry each time it was started
+    metrics.jsonl      one JSON object a line: "train" every few steps, "eval" after an epoch
+    last.safetensors   the newest weights, and last-STEP.optimizer.safetensors beside them
+    best.safetensors   the weights with the lowest evaluation error
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import __version__, _check
+from ..data import ImageSet, eval_loader
+from ..errors import RunError
+from .build import Data, build_model, test_images
+from .checkpoint import read_weights, write_atomically
+from .config import TrainConfig
+from .distributed import World
+
+__all__ = ["MetricsFile", "Run", "clear_folder", "read_comparison", "write_comparison"]
+
+_COMPARISON = "comparison.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run on disk.
+
+    Args:
+        folder: where it is.
+        config: how it was trained.
+    """
+
+    folder: Path
+    config: TrainConfig
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Run:
+        """The run in a folder."""
+        path = Path(folder)
+        file = path / "config.json"
+        if not file.is_file():
+            raise RunError(
+                f"{path}: expected a run, got a folder without config.json. `nsl train --out "
+                f"{path}` makes one."
+                if path.is_dir()
+                else f"{path}: expected the folder of a run, got none."
+            )
+        try:
+            return cls(path, TrainConfig.from_dict(json.loads(file.read_text())))
+        except json.JSONDecodeError as error:
+            raise RunError(f"{file}: expected JSON, got a damaged file ({error}).") from error
+
+    @classmethod
+    def create(cls, folder: Path, config: TrainConfig) -> Run:
+        """A new run in a folder that is new or empty."""
+        _new_folder(folder)
+        _write_json(folder / "config.json", config.to_dict())
+        return cls(folder, config)
+
+    def has_checkpoint(self) -> bool:
+        """Whether there are weights to go on with."""
+        return (self.folder / "last.safetensors").is_file()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every line of metrics, in order."""
+        return MetricsFile.read(self.folder / "metrics.jsonl")
+
+    def environment(self) -> dict[str, Any]:
+        """Where the run was started last, and on what data."""
+        starts = self._starts()
+        if not starts:
+            raise RunError(f"{self.folder}: expected a run that was started, got one that was not.")
+        latest: dict[str, Any] = starts[-1]
+        return latest
+
+    def remember_start(self, data: Data, world: World) -> None:
+        """Add to ``environment.json``; refuse to go on with other data."""
+        starts = self._starts()
+        start = {
+            "neural_similarity": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "machine": platform.platform(),
+            "processor": _processor(),
+            "device": str(world.device),
+            "threads": torch.get_num_threads(),
+            "processes": world.size,
+            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "classes": list(data.classes),
+            "in_channels": data.in_channels,
+            "image_size": data.image_size,
+            "mean": list(data.mean),
+            "std": list(data.std),
+            "data_copies": data.copies,
+            "skipped_images": data.skipped,
+        }
+        if starts and starts[0]["data_copies"] != data.copies:
+            raise RunError(
+                f"{self.folder}: expected the data the run began with, got another copy of "
+                f"{self.config.data!r} ({data.copies}, not {starts[0]['data_copies']}). Put the "
+                f"first one back, or begin a new run."
+            )
+        _write_json(self.folder / "environment.json", [*starts, start])
+
+    def load_model(self, which: str = "last") -> nn.Module:
+        """The trained network, in evaluation mode; ``which`` is "last" or "best"."""
+        _check.known_name("run", "which", which, ("last", "best"))
+        file = self.folder / f"{which}.safetensors"
+        if not file.is_file():
+            raise RunError(
+                f"{self.folder}: expected {file.name}, got a run without one. It was stopped too "
+                f"early. Go on with: nsl train --resume --out {self.folder}."
+            )
+        known = self.environment()
+        model = build_model(
+            self.config, len(known["classes"]), known["in_channels"], known["image_size"]
+        )
+        read_weights(file, model)
+        return model.eval()
+
+    def classes(self) -> tuple[str, ...]:
+        """What the network tells apart."""
+        return tuple(self.environment()["classes"])
+
+    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation that images are brought to, by channel."""
+        known = self.environment()
+        return tuple(known["mean"]), tuple(known["std"])
+
+    def test_set(self) -> ImageSet:
+        """The images the run was evaluated on."""
+        return test_images(self.config)
+
+    def example(self, count: int = 8) -> Tensor:
+        """The first test images, as the network takes them."""
+        mean, std = self.normalisation()
+        loader = eval_loader(self.test_set(), count, mean=mean, std=std)
+        images, _ = next(iter(loader.epoch(0)))
+        return images
+
+    def _starts(self) -> list[dict[str, Any]]:
+        file = self.folder / "environment.json"
+        starts: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
+        return starts
+
+
+class MetricsFile:
+    """Metrics as JSON lines; those after a checkpoint are dropped when a run goes on from it."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        kept = [line for line in self.read(path) if line["step"] <= step] if step else []
+        write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Add a line, at once."""
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    @staticmethod
+    def read(path: Path) -> list[dict[str, Any]]:
+        """The lines that are whole: a kill may have torn the last one."""
+        if not path.is_file():
+            return []
+        text = path.read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def write_comparison(folder: Path, configs: Mapping[str, TrainConfig]) -> None:
+    """Begin a folder of several runs that are to be compared."""
+    _new_folder(folder)
+    _write_json(folder / _COMPARISON, {name: c.to_dict() for name, c in configs.items()})
+
+
+def read_comparison(folder: Path) -> dict[str, TrainConfig] | None:
+    """The runs to be compared in a folder; None if it is not of that kind."""
+    file = folder / _COMPARISON
+    if not file.is_file():
+        return None
+    known = json.loads(file.read_text())
+    return {name: TrainConfig.from_dict(config) for name, config in known.items()}
+
+
+def clear_folder(folder: Path) -> None:
+    """Remove a run, or several; refuse to remove anything else."""
+    if not folder.exists():
+        return
+    if not any((folder / name).is_file() for name in ("config.json", _COMPARISON)):
+        raise RunError(
+            f"{folder}: expected a run to replace, got something else. It is left alone. Choose "
+            f"another --out."
+        )
+    shutil.rmtree(folder)
+
+
+def _new_folder(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(
+            f"{folder}: expected a new folder, got one that is there. Go on with --resume, "
+            f"replace it with --force, or choose another --out."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]} × {os.cpu_count()}" if names else platform.processor()

@@ -1,0 +1,43 @@
+"""How the learning rate goes: a pure function of the share of the steps that is done.
+
+So a run that is resumed needs to remember nothing, and a schedule scales with the number of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import cos, pi
+
+__all__ = ["SCHEDULES", "Schedule"]
+
+Schedule = Callable[[float], float]
+
+
+def _drops(*shares: float) -> Schedule:
+    """Ten times smaller after each of these shares of the steps."""
+
+    def schedule(done: float) -> float:
+        return float(0.1 ** sum(done >= share for share in shares))
+
+    return schedule
+
+
+def onecycle(done: float, warm: float = 0.2) -> float:
+    """Up in a straight line over the first fifth, then down to nothing."""
+    return done / warm if done < warm else (1 - done) / (1 - warm)
+
+
+def cosine(done: float) -> float:
+    """Down along half a wave."""
+    return 0.5 * (1 + cos(pi * done))
+
+
+SCHEDULES: dict[str, Schedule] = {
+    "constant": lambda done: 1.0,
+    "cosine": cosine,
+    "onecycle": onecycle,
+    "paper": _drops(34 / 64, 54 / 64),  # CIFAR: 64K steps, drops at 34K and 54K
+    "authors": _drops(20 / 42.5, 30 / 42.5, 37.5 / 42.5),  # their code: 42.5K steps
+    "imagenet": _drops(200 / 600, 375 / 600, 550 / 600),  # 600K steps
+}
+"""By name; each maps the share of steps done, in [0, 1), to a share of the peak."""

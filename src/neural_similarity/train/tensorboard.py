@@ -1,0 +1,34 @@
+"""Metrics as events that TensorBoard shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunError
+
+__all__ = ["tensorboard_events"]
+
+_SHOWN = ("loss", "error", "lr", "images_per_second")
+
+
+@contextmanager
+def tensorboard_events(folder: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A function that takes lines of metrics and writes them into ``folder/tensorboard``."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise RunError(
+            "train: expected tensorboard to be installed, got none. Install it with: pip install "
+            "'neural-similarity[tensorboard]'."
+        ) from error
+    with SummaryWriter(str(folder / "tensorboard")) as writer:
+
+        def write(line: dict[str, Any]) -> None:
+            for name in _SHOWN:
+                if line["kind"] in ("train", "eval") and name in line:
+                    writer.add_scalar(f"{line['kind']}/{name}", line[name], line["step"])
+
+        yield write
