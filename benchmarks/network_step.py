@@ -9,7 +9,7 @@ import torch
 import neural_similarity as ns
 from neural_similarity.convert import multiply_adds
 
-from .static_step import BATCH, SIDE, cnn9, training_step
+from .static_step import BATCH, SIDE, training_step
 from .timing import Timing, race
 
 
@@ -17,7 +17,7 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     torch.manual_seed(0)
     images = torch.randn(BATCH, 3, SIDE, SIDE).to(memory_format=torch.channels_last)
     labels = torch.randint(10, (BATCH,))
-    plain = cnn9().to(memory_format=torch.channels_last)
+    plain = ns.create_model("cnn9", image_size=SIDE).to(memory_format=torch.channels_last)
     configurations = {
         "static diagonal": ns.StaticSimilarity("diagonal"),
         "dynamic diagonal, 8 hidden": ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=8)),

@@ -21,35 +21,21 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     torch.manual_seed(0)
     images = torch.randn(BATCH, 3, SIDE, SIDE).to(memory_format=torch.channels_last)
     labels = torch.randint(10, (BATCH,))
-    networks = {"plain": cnn9().to(memory_format=torch.channels_last)}
+    plain = ns.create_model("cnn9", image_size=SIDE).to(memory_format=torch.channels_last)
+    networks = {"plain": plain}
     for structure in STRUCTURES:
-        model = copy.deepcopy(networks["plain"])
+        model = copy.deepcopy(plain)
         networks[structure] = ns.attach(model, ns.StaticSimilarity(structure))
     steps = {name: training_step(model, images, labels) for name, model in networks.items()}
     training = race(steps, rounds)
     inference = {
-        "plain": inference_step(networks["plain"], images),
+        "plain": inference_step(plain, images),
         "merged": inference_step(ns.merge(networks["unconstrained"]), images),
     }
     return {
         f"training step, CNN-9, batch {BATCH}, {SIDE}×{SIDE}": training,
         "inference, plain network and merged network": race(inference, rounds),
     }
-
-
-def cnn9() -> nn.Sequential:
-    """The paper's CNN-9 (Appendix A)."""
-    layers: list[nn.Module] = []
-    channels = 3
-    for width in (32, 64, 128):
-        for _ in range(3):
-            layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False)]
-            layers += [nn.BatchNorm2d(width), nn.ReLU()]
-            channels = width
-        layers += [nn.MaxPool2d(2)]
-    return nn.Sequential(
-        *layers, nn.Flatten(), nn.Linear(128 * 16, 256), nn.ReLU(), nn.Linear(256, 10)
-    )
 
 
 def training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], None]:

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from torch import Tensor, nn
+from torch import Tensor
 
 import neural_similarity as ns
 
@@ -96,7 +96,7 @@ def train(name: str, seed: int, steps: int) -> dict:
     """Loss over time, whether it diverged, and the accuracy at the end."""
     (train_x, train_y), (test_x, test_y) = digits()
     torch.manual_seed(seed)
-    model = cnn9()
+    model = ns.create_model("cnn9", in_channels=1, image_size=8)
     predictor = PREDICTORS[name]
     if predictor is not None:
         ns.attach(model, ns.DynamicSimilarity("diagonal", predictor))
@@ -116,19 +116,6 @@ def train(name: str, seed: int, steps: int) -> dict:
     with torch.no_grad():
         correct = (model.eval()(test_x).argmax(1) == test_y).float().mean().item()
     return {"diverged_at": None, "losses": losses, "accuracy": correct}
-
-
-def cnn9() -> nn.Sequential:
-    """The paper's CNN-9 for 8×8 images of one channel."""
-    layers: list[nn.Module] = []
-    channels = 1
-    for width in (32, 64, 128):
-        for _ in range(3):
-            layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False)]
-            layers += [nn.BatchNorm2d(width), nn.ReLU()]
-            channels = width
-        layers += [nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 10))
 
 
 def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:

@@ -1,4 +1,4 @@
-"""Networks by name: Table 7's four rows, and the penalty on their filters."""
+"""Table 7's four networks, and the penalty on their filters."""
 
 import pytest
 import torch

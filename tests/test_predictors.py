@@ -19,18 +19,12 @@ def weights(model):
 
 def test_parameter_counts_of_the_paper():
     """CNN-10's nine 3×3 layers gain 710,208 convolution weights with 64 hidden units."""
-    layers, channels = [], 64
-    for width in (64, 128, 256):
-        for _ in range(3):
-            layers.append(nn.Conv2d(channels, width, 3, padding=1, bias=False))
-            channels = width
-    cnn10 = nn.Sequential(*layers)
-    assert weights(ns.attach(copy.deepcopy(cnn10), ns.DynamicSimilarity())) == 710_208
     half = ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=32))
-    assert weights(ns.attach(copy.deepcopy(cnn10), half)) == 710_208 // 2
-    summary = ns.trainable_summary(ns.attach(cnn10, ns.DynamicSimilarity()))
+    assert weights(ns.create_model("cnn10", similarity=half)) == 710_208 // 2
+    cnn10 = ns.create_model("cnn10", similarity="dynamic")
+    assert weights(cnn10) == 710_208
     batch_norms = 9 * 2 * (64 + 9)
-    assert summary.similarity == 710_208 + batch_norms
+    assert ns.trainable_summary(cnn10).similarity == 710_208 + batch_norms
 
 
 def test_defaults_follow_the_paper():
@@ -83,16 +77,8 @@ def test_shared_predictors():
 
 
 def test_sharing_saves_about_half_of_the_papers_cnn9():
-    def cnn9():
-        layers, channels = [], 3
-        for width in (32, 64, 128):
-            for _ in range(3):
-                layers.append(nn.Conv2d(channels, width, 3, padding=1, bias=False))
-                channels = width
-        return nn.Sequential(*layers)
-
-    disjoint = weights(ns.attach(cnn9(), ns.DynamicSimilarity()))
-    shared = ns.attach(cnn9(), ns.DynamicSimilarity(shared=True))
+    disjoint = weights(ns.create_model("cnn9", similarity="dynamic"))
+    shared = ns.create_model("cnn9", similarity=ns.DynamicSimilarity(shared=True))
     count = sum(p.numel() for p in ns.similarity_parameters(shared)) - 2 * (64 + 9)
     assert 0.45 < count / disjoint < 0.5
 

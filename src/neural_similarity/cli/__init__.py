@@ -17,6 +17,9 @@ BAD_INPUT, INTERRUPTED = 2, 130
 
 def main() -> NoReturn:
     """Run ``nsl``; end bad input with one line and exit code 2, never with a traceback."""
+    # Idle OpenMP threads spin by default. Where other programs share the processor that made a
+    # step ten times slower; sleeping threads cost next to nothing. Must be set before torch loads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from .app import app
     except ModuleNotFoundError as error:

@@ -118,29 +118,32 @@ def _folder(out: Path | None, configs: dict[str, TrainConfig]) -> Path:
 def _train(
     configs: dict[str, TrainConfig], out: Path, resume: bool, force: bool, tensorboard: bool
 ) -> None:
-    from ..train.runs import clear_folder, read_comparison, write_comparison
+    """Train one network into a folder, or several, each into a folder of its own within."""
+    from ..errors import RunError
+    from ..train.loop import build
+    from ..train.runs import read_comparison, write_comparison
     from ._summary import report_comparison, report_run
 
     first = int(os.environ.get("RANK", "0")) == 0
-    if force and first and not resume:
-        clear_folder(out)
     known = read_comparison(out) if resume else None
     if known is None and len(configs) <= 1:
-        run = _watched(next(iter(configs.values()), None), out, out, resume, tensorboard)
+        config = next(iter(configs.values()), None)
+        run = _watched(config, out, out, resume, force, tensorboard)
         if first:
             report_run(run)
         return
-    if known is None and first:
-        write_comparison(out, configs)
-    elif known is not None and configs and configs != known:
-        from ..errors import RunError
-
+    if known is None:
+        for config in configs.values():
+            build(config)  # before anything is written: does it all fit?
+        if first:
+            write_comparison(out, configs, force)
+    elif configs and configs != known:
         raise RunError(
             f"{out}: expected the settings the runs began with, got others. Leave them out to go "
             f"on, or choose another --out."
         )
     runs = {
-        name: _watched(config, out / name, out, True, tensorboard)
+        name: _watched(config, out / name, out, known is not None, False, tensorboard)
         for name, config in (known or configs).items()
     }
     if first:
@@ -148,7 +151,7 @@ def _train(
 
 
 def _watched(
-    config: TrainConfig | None, folder: Path, out: Path, resume: bool, tensorboard: bool
+    config: TrainConfig | None, folder: Path, out: Path, resume: bool, force: bool, events: bool
 ) -> Run:
     """Train with a progress bar; on Ctrl-C say how to go on."""
     from ..train import train as run_training
@@ -157,7 +160,9 @@ def _watched(
     with progress_bar(*TrainingBar.columns()) as bar:
         watch = TrainingBar(bar, folder.name)
         try:
-            return run_training(config, folder, resume=resume, watch=watch, tensorboard=tensorboard)
+            return run_training(
+                config, folder, resume=resume, force=force, watch=watch, tensorboard=events
+            )
         except KeyboardInterrupt:
             go_on = f"stopped. Go on with: nsl train --resume --out {out}"
             raise KeyboardInterrupt(go_on) from None

@@ -1,6 +1,6 @@
 """Networks by name."""
 
-from . import cnn, spherenet
+from . import cnn, resnet, spherenet
 from .registry import create_model, list_models, register_model
 
-__all__ = ["cnn", "create_model", "list_models", "register_model", "spherenet"]
+__all__ = ["cnn", "create_model", "list_models", "register_model", "resnet", "spherenet"]

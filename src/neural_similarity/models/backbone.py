@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from .. import _check
 from ..errors import ShapeError
+from ..nn.inventory import predictor_modules
 
-__all__ = ["Backbone", "ConvLayer", "NormLayer", "conv_norm_relu", "pooled_side"]
+__all__ = [
+    "Backbone",
+    "ConvLayer",
+    "NormLayer",
+    "conv_norm_relu",
+    "draw_from_he",
+    "pooled_side",
+]
 
 ConvLayer = Callable[..., nn.Conv2d]
 NormLayer = Callable[[int], nn.Module]
@@ -71,6 +81,24 @@ def conv_norm_relu(
     """A 3×3 convolution that keeps the size, what normalises it, and ReLU."""
     conv = conv_layer(channels, width, 3, padding=1, bias=False)
     return [conv, norm_layer(width), nn.ReLU(inplace=True)]
+
+
+def draw_from_he(
+    model: nn.Module,
+    *kinds: type[nn.Conv2d | nn.Linear],
+    mode: Literal["fan_in", "fan_out"] = "fan_in",
+) -> None:
+    """Draw the weights of these layers anew, from He's normal distribution.
+
+    Similarities that came with ``conv_layer`` keep their own start.
+    """
+    inside = predictor_modules(model)
+    for module in model.modules():
+        if isinstance(module, kinds) and module not in inside:
+            parametrized = parametrize.is_parametrized(module, "weight")
+            name = "parametrizations.weight.original" if parametrized else "weight"
+            weight = module.get_parameter(name)
+            nn.init.kaiming_normal_(weight, mode=mode, nonlinearity="relu")
 
 
 def pooled_side(where: str, image_size: int, poolings: int, entry_halvings: int = 0) -> int:

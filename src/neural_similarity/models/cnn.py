@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .. import _check
 from ..errors import ShapeError
-from .backbone import Backbone, ConvLayer, NormLayer, conv_norm_relu, pooled_side
+from .backbone import Backbone, ConvLayer, NormLayer, conv_norm_relu, draw_from_he, pooled_side
 from .registry import register_model
 
 __all__ = ["CNN", "CONFIGURATIONS", "Configuration", "authors_batch_norm"]
@@ -83,7 +83,7 @@ class CNN(Backbone):
             ``"imagenet"``, a plain 7×7 one of stride 2 and 3×3 pooling of stride 2.
         conv_classifier: write the classifier as a convolution over the whole map, without bias.
         init: ``"pytorch"`` leaves every layer as PyTorch draws it; ``"he"`` draws weights from
-            He's normal distribution, as the authors' code does, with biases at zero.
+            He's normal distribution, as the authors' code does.
         conv_layer: called as ``nn.Conv2d``.
         norm_layer: called with the number of channels; ``authors_batch_norm`` is the authors'.
 
@@ -138,7 +138,7 @@ class CNN(Backbone):
             else nn.Linear(self.num_features, num_classes)
         )
         if init == "he":
-            _draw_from_he(self)
+            draw_from_he(self, nn.Conv2d, nn.Linear)
 
     def forward_features(self, input: Tensor) -> Tensor:
         """What the classifier reads: ``(N, num_features)``."""
@@ -179,14 +179,6 @@ def _conv_classifier(channels: int, side: int, num_classes: int) -> nn.Sequentia
         nn.Conv2d(channels, num_classes, side, bias=False),
         nn.Flatten(),
     )
-
-
-def _draw_from_he(model: nn.Module) -> None:
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d | nn.Linear):
-            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
 
 
 for _name, _row in CONFIGURATIONS.items():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import ShapeError
 from ..nn import SelfAttention2d, SphereConv2d
-from .backbone import Backbone, ConvLayer, conv_norm_relu, pooled_side
+from .backbone import Backbone, ConvLayer, conv_norm_relu, draw_from_he, pooled_side
 from .registry import register_model
 
 __all__ = ["CONFIGURATIONS", "Configuration", "SphereNet"]
@@ -94,9 +94,7 @@ class SphereNet(Backbone):
         # As in the authors' code nothing stands between it and the classifier.
         self.fc = conv_layer(in_channels, hidden, side, bias=False)
         self.classifier, self.num_features = nn.Linear(hidden, num_classes), hidden
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+        draw_from_he(self, nn.Conv2d)
 
     def forward_features(self, input: Tensor) -> Tensor:
         """What the classifier reads: ``(N, hidden)``."""

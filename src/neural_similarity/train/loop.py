@@ -26,7 +26,7 @@ from .runs import MetricsFile, Run
 from .schedules import SCHEDULES
 from .tensorboard import tensorboard_events
 
-__all__ = ["Progress", "Watch", "train"]
+__all__ = ["Progress", "Watch", "build", "train"]
 
 Watch = Callable[[dict[str, Any]], None]
 """Is told of every line of metrics, and of each step as ``{"kind": "step", ...}``."""
@@ -47,6 +47,7 @@ def train(
     folder: Path,
     *,
     resume: bool = False,
+    force: bool = False,
     watch: Watch | None = None,
     tensorboard: bool = False,
 ) -> Run:
@@ -60,6 +61,7 @@ def train(
         config: how; None goes on with the configuration in the folder.
         folder: where.
         resume: go on from the last checkpoint, if there is one.
+        force: replace the run that is in the folder.
         watch: is told how it goes.
         tensorboard: write events for TensorBoard into the folder as well.
 
@@ -70,38 +72,29 @@ def train(
     resume = resume or restarted()
     config = Run.open(folder).config if config is None else config
     with join_world(config.device) as world:
-        run = _open(config, folder, resume, world)
-        if run.config.threads:
-            torch.set_num_threads(run.config.threads)
-        data = build_data(run.config, world)
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        run = Run(folder, config)
+        run.check_folder(resume, force)
+        data, model = build(config, world)
+        world.wait()  # until nobody looks into the folder any more
+        if world.first and not (resume and run.exists()):
+            run.create(force)
         with ExitStack() as stack:
             watches = [watch] if watch is not None else []
             if tensorboard and world.first:
                 watches.append(stack.enter_context(tensorboard_events(run.folder)))
-            job = _Job.begin(run, data, world, watches)
+            job = _Job.begin(run, data, model, world, watches, resume)
             stack.callback(job.close)
             job.work()
         world.wait()
         return run
 
 
-def _open(config: TrainConfig, folder: Path, resume: bool, world: World) -> Run:
-    """The run to work on: made, or opened if it is there and wanted."""
-    there = (folder / "config.json").is_file()
-    world.wait()  # until all have looked
-    if resume and there:
-        run = Run.open(folder)
-        if config != run.config:
-            differ = [k for k, v in config.to_dict().items() if v != run.config.to_dict()[k]]
-            raise RunError(
-                f"{folder}: expected the settings the run began with, got others for "
-                f"{', '.join(differ)}. Leave them out to go on, or choose another --out."
-            )
-        return run
-    if world.first:
-        Run.create(folder, config)
-    world.wait()
-    return Run.open(folder)
+def build(config: TrainConfig, world: World | None = None) -> tuple[Data, nn.Module]:
+    """Data and network of a configuration; raises if they do not fit, and writes nothing."""
+    data = build_data(config, world or World())
+    return data, build_model(config, len(data.classes), data.in_channels, data.image_size)
 
 
 @dataclass
@@ -119,16 +112,23 @@ class _Job:
     times: list[float] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, run: Run, data: Data, world: World, watches: list[Watch]) -> _Job:
+    def begin(
+        cls,
+        run: Run,
+        data: Data,
+        model: nn.Module,
+        world: World,
+        watches: list[Watch],
+        resume: bool,
+    ) -> _Job:
         config = run.config
-        model = build_model(config, len(data.classes), data.in_channels, data.image_size)
         if config.sync_batch_norm and world.size > 1:
             model = synchronise_batch_norm(model)
         layout = torch.channels_last if config.channels_last else torch.contiguous_format
         model = model.to(world.device, memory_format=layout)  # type: ignore[call-overload]
         optimizer = build_optimizer(config, model)
         progress = Progress()
-        if run.has_checkpoint():
+        if resume and run.has_checkpoint():
             known = resume_checkpoint(run.folder, model, optimizer)
             progress = Progress(**{name: known[name] for name in asdict(progress)})
         metrics = None

@@ -33,7 +33,7 @@ from .checkpoint import read_weights, write_atomically
 from .config import TrainConfig
 from .distributed import World
 
-__all__ = ["MetricsFile", "Run", "clear_folder", "read_comparison", "write_comparison"]
+__all__ = ["MetricsFile", "Run", "read_comparison", "write_comparison"]
 
 _COMPARISON = "comparison.json"
 
@@ -67,12 +67,32 @@ class Run:
         except json.JSONDecodeError as error:
             raise RunError(f"{file}: expected JSON, got a damaged file ({error}).") from error
 
-    @classmethod
-    def create(cls, folder: Path, config: TrainConfig) -> Run:
-        """A new run in a folder that is new or empty."""
-        _new_folder(folder)
-        _write_json(folder / "config.json", config.to_dict())
-        return cls(folder, config)
+    def exists(self) -> bool:
+        """Whether there is a run in the folder."""
+        return (self.folder / "config.json").is_file()
+
+    def check_folder(self, resume: bool, force: bool) -> None:
+        """Raise unless the folder can be resumed, replaced or made; changes nothing."""
+        if resume and self.exists():
+            known, wanted = Run.open(self.folder).config.to_dict(), self.config.to_dict()
+            differing = [name for name in wanted if wanted[name] != known[name]]
+            if differing:
+                raise RunError(
+                    f"{self.folder}: expected the settings the run began with, got others for "
+                    f"{', '.join(differing)}. Leave them out to go on, or choose another --out."
+                )
+        elif force:
+            _check_replaceable(self.folder)
+        else:
+            _check_new(self.folder)
+
+    def create(self, force: bool = False) -> None:
+        """Make the folder and write the configuration."""
+        if force and self.folder.exists():
+            _check_replaceable(self.folder)
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write_json(self.folder / "config.json", self.config.to_dict())
 
     def has_checkpoint(self) -> bool:
         """Whether there are weights to go on with."""
@@ -187,9 +207,13 @@ class MetricsFile:
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def write_comparison(folder: Path, configs: Mapping[str, TrainConfig]) -> None:
+def write_comparison(folder: Path, configs: Mapping[str, TrainConfig], force: bool) -> None:
     """Begin a folder of several runs that are to be compared."""
-    _new_folder(folder)
+    if force and folder.exists():
+        _check_replaceable(folder)
+        shutil.rmtree(folder)
+    _check_new(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / _COMPARISON, {name: c.to_dict() for name, c in configs.items()})
 
 
@@ -202,25 +226,23 @@ def read_comparison(folder: Path) -> dict[str, TrainConfig] | None:
     return {name: TrainConfig.from_dict(config) for name, config in known.items()}
 
 
-def clear_folder(folder: Path) -> None:
-    """Remove a run, or several; refuse to remove anything else."""
-    if not folder.exists():
-        return
-    if not any((folder / name).is_file() for name in ("config.json", _COMPARISON)):
+def _check_replaceable(folder: Path) -> None:
+    """Raise unless a folder is new, empty, or holds runs: nothing else is ever removed."""
+    ours = any((folder / name).is_file() for name in ("config.json", _COMPARISON))
+    if folder.exists() and not ours and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(
             f"{folder}: expected a run to replace, got something else. It is left alone. Choose "
             f"another --out."
         )
-    shutil.rmtree(folder)
 
 
-def _new_folder(folder: Path) -> None:
+def _check_new(folder: Path) -> None:
+    """Raise unless a folder is new or empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(
             f"{folder}: expected a new folder, got one that is there. Go on with --resume, "
             f"replace it with --force, or choose another --out."
         )
-    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -1,0 +1,200 @@
+"""``nsl train``, ``eval`` and ``merge`` as a user meets them, in processes that get killed."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from command import nsl, nsl_process, one_line
+from safetensors.torch import load_file
+
+import neural_similarity as ns
+
+SMALL = (
+    "--set", "options.width=4", "--set", "options.hidden=8", "--set", "hidden=4",
+    "--batch-size", 314, "--threads", 1,
+)  # fmt: skip
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: nsl(capsys, monkeypatch, *arguments)
+
+
+def start(*arguments, cwd):
+    return subprocess.Popen(
+        [sys.executable, "-m", "neural_similarity", *map(str, arguments)], cwd=cwd,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def wait_for(path, process, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.01)
+
+
+def steps(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["step"] for line in lines]
+
+
+def test_three_networks_side_by_side(run, tmp_path):
+    kinds = "none,static,dynamic"
+    done = run("train", *SMALL, "--similarity", kinds, "--epochs", 2, "--out", "all")
+    assert done.code == 0, done.err
+    rows = [
+        line.split()
+        for line in done.out.splitlines()
+        if line.strip().endswith(("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"))
+    ]
+    assert [row[0] for row in rows] == ["none", "static", "dynamic"]
+    for kind in kinds.split(","):
+        assert (tmp_path / "all" / kind / "last.safetensors").is_file()
+    assert (tmp_path / "all" / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    report = (tmp_path / "all" / "report.html").read_text()
+    assert "static diagonal" in report
+    assert "data:image/png;base64" in report
+    again = run("train", *SMALL, "--similarity", kinds, "--epochs", 2, "--out", "all")
+    assert "expected a new folder, got one that is there" in one_line(again)
+    resumed = run("train", "--resume", "--out", "all")
+    assert resumed.code == 0
+    assert resumed.out == done.out
+    other = run("train", *SMALL, "--similarity", kinds, "--epochs", 3, "--resume", "--out", "all")
+    assert "expected the settings the runs began with" in one_line(other)
+
+
+def test_a_run_from_a_file_is_evaluated_and_merged(run, tmp_path):
+    (tmp_path / "a.toml").write_text('similarity = "static"\nepochs = 2\nlr = 0.05\n')
+    done = run("train", "--config", "a.toml", *SMALL, "--seed", 3, "--tensorboard")
+    assert done.code == 0, done.err
+    folder = tmp_path / "runs" / "cnn9-digits-static-3"
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["lr"], config["seed"], config["options"]) == (0.05, 3, {"width": 4, "hidden": 8})
+    assert list((folder / "tensorboard").glob("events*"))
+
+    told = run("eval", folder)
+    measured = json.loads(run("eval", folder, "--json").out)
+    last = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()][-1]
+    assert measured["error"] == last["error"]
+    assert f"error {measured['error']:.2%}" in told.out
+
+    assert run("merge", folder).code == 0
+    plain = ns.create_model("cnn9", 10, in_channels=1, image_size=8, width=4, hidden=8).eval()
+    plain.load_state_dict(load_file(folder / "merged.safetensors"))
+    opened = ns.train.Run.open(folder)
+    images = opened.example(16)
+    torch.testing.assert_close(plain(images), opened.load_model()(images))
+    assert "got one that is there. Use --force" in one_line(run("merge", folder))
+    assert run("merge", folder, "--force", "--which", "best").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "--model", "cnn99"), "Did you mean 'cnn9'"),
+        (("train", "--data", "digit"), "Did you mean 'digits'"),
+        (("train", "--data", "cifar10", "--data-dir", "."), "nsl data get cifar10"),
+        (("train", "--similarity", "statc"), "Did you mean 'static'"),
+        (("train", "--structure", "diag", "--similarity", "static"), "Did you mean 'diagonal'"),
+        (("train", "--set", "lr"), "expected key=value"),
+        (("train", "--set", "options.widht=3"), "Did you mean 'width'"),
+        (("train", "--model", "cnn4"), "cnn4"),
+        (("train", "--resume"), "expected --out with --resume"),
+        (("train", "--resume", "--out", "none"), "expected the folder of a run, got none"),
+        (("train", "--resume", "--force", "--out", "x"), "got both"),
+        (("train", "--force", "--epochs", "1", "--out", "mine"), "It is left alone"),
+        (("train", "--epochs", "1", "--out", "mine"), "expected a new folder"),
+        (("train", "--epochs", "1", "--out", "file/run"), "file"),
+        (("train", "--config", "none.toml"), "expected a file"),
+        (("train", "--nonsense"), "No such option"),
+        (("eval", "mine"), "got a folder without config.json"),
+        (("merge", "none"), "expected the folder of a run, got none"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
+)
+def test_bad_input_ends_in_one_line_and_changes_nothing(run, tmp_path, arguments, message):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    (tmp_path / "file").write_text("a file")
+    assert message in one_line(run(*arguments))
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "letter.txt", "mine"]
+
+
+def test_help_teaches_and_answers_at_once():
+    began = time.monotonic()
+    told = nsl_process("--help")
+    assert told.code == 0
+    for command in ("train", "eval", "merge"):
+        assert command in told.out
+        assert f"nsl {command}" in nsl_process(command, "--help").out
+    code = "import sys; sys.argv = ['nsl', '--help']\n" \
+        "import atexit; atexit.register(lambda: print('torch' in sys.modules))\n" \
+        "from neural_similarity.cli import main; main()"  # fmt: skip
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said.stdout.splitlines()[-1] == "False"
+    assert time.monotonic() - began < 30  # generous: the promise is kept by not importing torch
+    assert nsl_process("--version").out == f"neural-similarity {ns.__version__}\n"
+
+
+def test_killed_and_resumed_ends_in_the_same_weights(tmp_path):
+    arguments = ("train", *SMALL, "--similarity", "dynamic", "--epochs", 30)
+    arguments += ("--set", "checkpoint_minutes=0", "--set", "log_every=1")
+    whole = nsl_process(*arguments, "--out", "whole", cwd=tmp_path)
+    assert whole.code == 0, whole.err
+    for _ in range(3):
+        before = tmp_path / "broken" / "last.safetensors"
+        before.unlink(missing_ok=True) if False else None
+        process = start(*arguments, "--resume", "--out", "broken", cwd=tmp_path)
+        wait_for(before, process)
+        time.sleep(0.3)
+        process.kill()
+        process.communicate()
+    resumed = nsl_process("train", "--resume", "--out", "broken", cwd=tmp_path)
+    assert resumed.code == 0, resumed.err
+    starts = json.loads((tmp_path / "broken" / "environment.json").read_text())
+    assert len(starts) >= 2
+    a, b = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "broken"))
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert steps(tmp_path / "whole") == steps(tmp_path / "broken")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_stopping_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path, number):
+    process = start("train", *SMALL, "--epochs", 2000, "--out", "run", cwd=tmp_path)
+    wait_for(tmp_path / "run" / "last.safetensors", process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "nsl: stopped. Go on with: nsl train --resume --out run\n"
+    opened = ns.train.Run.open(tmp_path / "run")
+    stopped = json.loads(ns.train.checkpoint.metadata(opened.folder / "last.safetensors")["step"])
+    assert stopped >= opened.metrics()[-1]["step"]
+
+
+def test_a_full_disk_ends_in_one_line_with_the_last_checkpoint_intact(tmp_path):
+    begun = nsl_process("train", *SMALL, "--epochs", 1, "--out", "run", cwd=tmp_path)
+    assert begun.code == 0
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace('"epochs": 1.0', '"epochs": 3.0'))
+    last = (tmp_path / "run" / "last.safetensors").read_bytes()
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+    ended = nsl_process("train", "--resume", "--out", "run", cwd=tmp_path, preexec_fn=small_files)
+    assert "bytes, got File too large. What was there before is as it was" in one_line(ended)
+    assert (tmp_path / "run" / "last.safetensors").read_bytes() == last
+    assert not list((tmp_path / "run").glob(".*"))
+    resumed = nsl_process("train", "--resume", "--out", "run", cwd=tmp_path)
+    assert resumed.code == 0, resumed.err
+    assert steps(tmp_path / "run")[-1] == 12
