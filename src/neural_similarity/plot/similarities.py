@@ -177,7 +177,8 @@ def _draw_layer(panels: list[Axes], name: str, similarity: PredictedSimilarity, 
         draw_shape(free.pop(0), as_kernel(D, block), "shape D")
     if has_positions:
         distance = distance_from_identity(M, diagonal)
-        draw_distance(free.pop(0), distance, f"distance\n0 to {distance.max():.2g}")
+        span = f"{distance.min():.2g} to {distance.max():.2g}"
+        draw_distance(free.pop(0), distance, f"distance\n{span}")
         for entry in changing:
             label = _entry_name(entry, diagonal, block)
             draw_difference(free.pop(0), entries[..., entry], limit, label)
