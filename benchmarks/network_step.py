@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 import neural_similarity as ns
+from neural_similarity.convert import multiply_adds
 
 from .static_step import BATCH, SIDE, training_step
 from .timing import Timing, race
@@ -29,25 +29,8 @@ def run(rounds: int) -> dict[str, list[Timing]]:
         model = ns.attach(copy.deepcopy(plain), configuration)
         networks[name] = model.to(memory_format=torch.channels_last)
     steps = {name: training_step(model, images, labels) for name, model in networks.items()}
-    work = {name: multiply_adds(model, images[:2]) for name, model in networks.items()}
+    work = {name: sum(multiply_adds(m, images[:1]).values()) for name, m in networks.items()}
     timings = race(steps, rounds)
     per_work = [t.over(work[t.name] / work["plain"]) for t in timings]
     title = f"training step, CNN-9, batch {BATCH}, {SIDE}×{SIDE}"
     return {title: timings, f"{title}, per multiply-add of its convolutions": per_work}
-
-
-def multiply_adds(model: torch.nn.Module, images: torch.Tensor) -> int:
-    """Multiply-adds for these images: convolutions, predictors and similarities."""
-    operator = torch.ops.neural_similarity.similarity_conv2d
-    counter = FlopCounterMode(display=False, custom_mapping={operator: similarity_flops})
-    with torch.no_grad(), counter:
-        model(images)
-    return counter.get_total_flops() // 2
-
-
-def similarity_flops(input, weight, similarity, *_, out_shape, **__) -> int:
-    """Two operations a multiply-add: those of the convolution, and of mixing its taps."""
-    N, O, P, Q = out_shape
-    taps = weight[2] * weight[3]
-    mixing = taps * input[1] * (taps if len(similarity) == 5 else 1)
-    return 2 * N * P * Q * (O * weight[1] * taps + mixing)

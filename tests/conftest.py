@@ -21,3 +21,18 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         monkeypatch.setattr(registered, "_choose", lambda input: panels)
         monkeypatch.setattr(panels, "_CPU_PANEL", 60_000)  # several pieces, some of rows
     return str(request.param)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that matplotlib has saved."""
+    from matplotlib.figure import Figure
+
+    figures, savefig = [], Figure.savefig
+
+    def remember(self, *args, **kwargs):
+        figures.append(self)
+        return savefig(self, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", remember)
+    return figures

@@ -2,7 +2,6 @@
 
 from html.parser import HTMLParser
 
-import matplotlib.figure
 import pytest
 from matplotlib.image import imread
 
@@ -17,19 +16,6 @@ from neural_similarity.plot import (
     draw_run,
     write_report,
 )
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures that were saved."""
-    figures, savefig = [], matplotlib.figure.Figure.savefig
-
-    def remember(self, *args, **kwargs):
-        figures.append(self)
-        return savefig(self, *args, **kwargs)
-
-    monkeypatch.setattr(matplotlib.figure.Figure, "savefig", remember)
-    return figures
 
 
 def metrics(best, steps=40):

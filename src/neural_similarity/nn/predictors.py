@@ -281,6 +281,11 @@ class PredictedSimilarity(nn.Module):
         taps = M.dim() - 1 - len(positions)
         return M.movedim(tuple(range(-taps, 0)), tuple(range(1, 1 + taps)))
 
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether M is given by its diagonal alone."""
+        return self.inner.similarity({self.name: self.start}, self.block).dim() == 1
+
     def shaped(self, weight: Tensor) -> Tensor:
         """The weight behind the kernel shape: ``Wᵀ D M X = (D W)ᵀ M X``. Its last axes are taps."""
         if self.outer is None:

@@ -174,6 +174,11 @@ class SimilarityParametrization(nn.Module):
         """M as it stands: diagonal ``(*leading, n)`` or matrix ``(*leading, n, n)``."""
         return self.structure.similarity(dict(self.numbers.items()), self.block)
 
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether M is given by its diagonal alone."""
+        return self.similarity().dim() == len(self.leading) + 1
+
     def forward(self, weight: Tensor) -> Tensor:
         # Autocast would round the kernel before it is used; mixing taps is cheap, so it is exact.
         with without_autocast(weight.device):

@@ -5,6 +5,7 @@ A room of its own because matplotlib is slow to import: import from here inside 
 
 from .curves import draw_comparison, draw_run
 from .report import Facts, Picture, Section, Table, Text, write_report
+from .similarities import draw_dynamic, draw_static
 
 __all__ = [
     "Facts",
@@ -13,6 +14,8 @@ __all__ = [
     "Table",
     "Text",
     "draw_comparison",
+    "draw_dynamic",
     "draw_run",
+    "draw_static",
     "write_report",
 ]

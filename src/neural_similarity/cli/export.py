@@ -1,0 +1,72 @@
+"""``nsl export``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ._options import DataDir, Force, RunFolder, Which
+
+__all__ = ["export"]
+
+
+def export(
+    run: RunFolder,
+    format: Annotated[
+        str, typer.Option(help="onnx for onnxruntime and others, torch-export for PyTorch.")
+    ] = "onnx",
+    which: Which = "last",
+    out: Annotated[
+        Path | None, typer.Option(help="The file (default: model.onnx or model.pt2 in the run).")
+    ] = None,
+    data_dir: DataDir = None,
+    force: Force = False,
+) -> None:
+    """Write a run's network to a file that other programs run.
+
+    Static similarities are merged; dynamic ones are written as they are. The file takes batches of
+    any size and holds classes and normalisation as metadata. It is run on test images and must
+    give the network's scores before it is kept.
+
+    \b
+    nsl export runs/static
+    nsl export runs/dynamic --format torch-export --which best --out birds.pt2
+    """
+    from dataclasses import replace
+
+    from .. import _check
+    from ..convert import trainable_summary
+    from ..export import FORMATS, export_model
+    from ..train import Run
+
+    _check.known_name("export", "--format", format, FORMATS)
+    opened = Run.open(run)
+    if data_dir is not None:
+        opened = Run(opened.folder, replace(opened.config, data_dir=str(data_dir)))
+    target = opened.folder / f"model{FORMATS[format]}" if out is None else out
+    model = opened.load_model(which)
+    images = opened.example()
+    mean, std = opened.normalisation()
+    metadata = {
+        "classes": list(opened.classes()),
+        "input_size": list(images.shape[1:]),
+        "mean": list(mean),
+        "std": list(std),
+        "model": opened.config.model,
+    }
+    difference = export_model(
+        model,
+        images,
+        target,
+        format,
+        force=force,
+        metadata={name: json.dumps(value) for name, value in metadata.items()},
+    )
+    print(
+        f"{target}: {format}, {target.stat().st_size:,} bytes, "
+        f"{trainable_summary(model).deployed:,} parameters; scores differ by {difference:.1e} of "
+        f"the largest"
+    )

@@ -1,0 +1,160 @@
+"""What a network is made of, and what its similarities have become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+
+from ..nn.inventory import Similarity, layer_similarities
+from ..nn.layouts import stock_type
+from ..nn.positions import PositionSimilarity, StaticPositions
+from ..nn.predictors import PredictedSimilarity
+from ..structures import KernelShape, Structure
+from .multiply_adds import multiply_adds
+
+__all__ = [
+    "LayerSummary",
+    "describe_layers",
+    "difference_from_identity",
+    "distance_from_identity",
+    "predicted_similarities",
+]
+
+
+@dataclass(frozen=True)
+class LayerSummary:
+    """A layer in numbers.
+
+    Args:
+        name: in the model.
+        kind: the stock class, such as ``"Conv2d"``.
+        kernel: such as ``"3×3"``; empty where there is none.
+        similarity: such as ``"static diagonal"``; empty without.
+        similarity_numbers: parameters behind M; of a dynamic layer, its predictor's.
+        parameters: all of the layer's, those behind M included.
+        multiply_adds: for one sample.
+        distance: how far M is from the identity, ``‖M − I‖ / ‖I‖``; None without M.
+    """
+
+    name: str
+    kind: str
+    kernel: str
+    similarity: str
+    similarity_numbers: int
+    parameters: int
+    multiply_adds: int
+    distance: float | None
+
+
+def describe_layers(model: nn.Module, example: Tensor) -> list[LayerSummary]:
+    """Every layer that multiplies or has a similarity, in the order of the model.
+
+    A parameter that several layers share counts at the first of them. What is predicted, is
+    predicted for the samples of ``example``: the distance is over all of them and all positions.
+    """
+    spent = multiply_adds(model, example[:1])
+    predicted = predicted_similarities(model, example)
+    seen: set[nn.Parameter] = set()
+    layers = []
+    for name, module in model.named_modules():
+        similarities = layer_similarities(module)
+        is_global = isinstance(module, PositionSimilarity)
+        if name not in spent and not similarities and not is_global:
+            continue
+        behind = [p for s in similarities.values() for p in s.parameters() if p not in seen]
+        inner = [child for child, _ in module.named_children() if child != "parametrizations"]
+        whole = bool(similarities) or is_global or not inner
+        held = [p for p in module.parameters(recurse=whole) if p not in seen]
+        seen.update(held)
+        layers.append(
+            LayerSummary(
+                name=name,
+                kind=stock_type(module).__name__,
+                kernel="×".join(map(str, getattr(module, "kernel_size", ()))),
+                similarity=_label(module, similarities),
+                similarity_numbers=sum(p.numel() for p in (held if is_global else behind)),
+                parameters=sum(p.numel() for p in held),
+                multiply_adds=spent.get(name, 0),
+                distance=_distance(name, similarities, predicted),
+            )
+        )
+    return layers
+
+
+def predicted_similarities(model: nn.Module, input: Tensor) -> dict[str, Tensor]:
+    """What each dynamic layer predicts for ``input``, by predictor name, taps last.
+
+    ``(N, P, Q, K)`` for a diagonal and ``(N, P, Q, K, K)`` for a matrix, without P and Q in a
+    layer without positions. Of a layer that runs more than once, the first time.
+    """
+    caught: dict[str, Tensor] = {}
+    handles = []
+    for name, module in model.named_modules():
+        if isinstance(module, PredictedSimilarity):
+
+            def catch(module: PredictedSimilarity, _: object, M: Tensor, name: str = name) -> None:
+                taps = (1,) if module.is_diagonal else (1, 2)
+                caught.setdefault(name, M.movedim(taps, tuple(range(-len(taps), 0))))
+
+            handles.append(module.register_forward_hook(catch))
+    try:
+        with torch.no_grad():
+            model(input)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return caught
+
+
+def difference_from_identity(similarity: Tensor, diagonal: bool) -> Tensor:
+    """M − I, for M given by its diagonal ``(*leading, n)`` or as a matrix ``(*leading, n, n)``."""
+    if diagonal:
+        return similarity - 1
+    return similarity - torch.eye(
+        similarity.shape[-1], dtype=similarity.dtype, device=similarity.device
+    )
+
+
+def distance_from_identity(similarity: Tensor, diagonal: bool) -> Tensor:
+    """``‖M − I‖ / ‖I‖`` with Frobenius norms: ``(*leading)``.
+
+    The root of the mean over taps of what each tap gained or received, so diagonals and matrices
+    of any size compare.
+    """
+    difference = difference_from_identity(similarity, diagonal)
+    taps = (-1,) if diagonal else (-2, -1)
+    return difference.square().sum(taps).sqrt() / sqrt(similarity.shape[-1])
+
+
+def _distance(
+    layer: str, similarities: dict[str, Similarity], predicted: dict[str, Tensor]
+) -> float | None:
+    squares = []
+    for name, similarity in similarities.items():
+        if isinstance(similarity, PredictedSimilarity):
+            M = predicted.get(f"{layer}.{name}" if layer else name)
+        else:
+            M = similarity.similarity().detach()
+        if M is not None:  # a layer that does not run predicts nothing
+            squares.append(distance_from_identity(M, similarity.is_diagonal).square().mean())
+    return float(torch.stack(squares).mean().sqrt()) if squares else None
+
+
+def _label(module: nn.Module, similarities: dict[str, Similarity]) -> str:
+    for similarity in similarities.values():
+        if isinstance(similarity, PredictedSimilarity):
+            return f"dynamic {_structure_name(similarity.outer or similarity.inner)}"
+        shared = "" if similarity.scope == "layer" else f", {similarity.scope}"
+        return f"static {_structure_name(similarity.structure)}{shared}"
+    if isinstance(module, StaticPositions):
+        return f"global {_structure_name(module.structure)}"
+    return "global" if isinstance(module, PositionSimilarity) else ""
+
+
+def _structure_name(structure: Structure) -> str:
+    if isinstance(structure, KernelShape):
+        return f"{structure.name} of {structure.inner.name}"
+    return structure.name

@@ -1,0 +1,162 @@
+"""How much a network computes: multiply-adds, layer by layer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.parametrize import ParametrizationList
+from torch.utils.flop_counter import FlopCounterMode
+
+from ..nn.dynamic import DynamicLayer, DynamicLinear, DynamicLSTMCell
+from ..nn.inventory import layer_similarities
+from ..nn.positions import PositionSimilarity
+from ..nn.predictors import PredictedSimilarity
+
+__all__ = ["multiply_adds"]
+
+
+def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
+    r"""Multiply-adds of one forward pass, by layer. For those of one image, pass one image.
+
+    With N samples, C input and O output channels in G groups, K taps, L output positions:
+
+    ======================  =================================================================
+    what                    multiply-adds
+    ======================  =================================================================
+    convolution             N·L·O·(C/G)·K
+    transposed convolution  N·L·C·(O/G)·K, with L input positions
+    linear                  N·I·O, with I input features
+    dynamic convolution     the convolution's, and N·L·C·K (diagonal) or N·L·C·K² (matrix) for M
+    dynamic linear          the linear layer's, and N·I (diagonal) or N·I·B (matrix) for an M
+                            that spans B features
+    predictor               its two convolutions; for a sphere also the patch norms: two thin
+                            windows, of kh and of kw taps, over one channel
+    attention               its convolutions, and both products with a matrix of all positions
+    ======================  =================================================================
+
+    A dynamic layer's count includes its predictor's. A static similarity changes the kernel once
+    for all images and counts nothing, merged or not. Normalisation, activation, pooling and masks
+    over whole maps are no more than a pass over the map, and count nothing.
+
+    Returns:
+        Layers in the order of the model; those that count nothing are left out. What a container
+        computes between its layers counts under its own name.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 1))
+        >>> multiply_adds(model, torch.zeros(1, 3, 16, 16))
+        {'0': 55296, '2': 8192}
+    """
+    operator = torch.ops.neural_similarity.similarity_conv2d
+    counter = FlopCounterMode(display=False, custom_mapping={operator: _similarity_operations})
+    watch, layers = _Watch(counter), dict(_layers("", model))
+    with ExitStack() as stack:
+        for name, module in layers.items():
+            stack.enter_context(module.register_forward_pre_hook(watch.begin))
+            stack.enter_context(module.register_forward_hook(watch.end_of(name)))
+        for context in (_evaluation(model), _open_boxes(), torch.no_grad(), counter):
+            stack.enter_context(context)
+        model(example)
+    return {name: watch.spent[name] for name in layers if watch.spent[name]}
+
+
+class _Watch:
+    """Charges each layer for what is computed while it runs, less what layers inside it run.
+
+    PyTorch's counter counts operations of matrices and convolutions, two a multiply-add.
+    """
+
+    def __init__(self, counter: FlopCounterMode) -> None:
+        self.counter = counter
+        self.spent: Counter[str] = Counter()
+        self.running: list[list[int]] = []  # the count at the beginning, and what layers inside ran
+
+    def begin(self, *_: Any) -> None:
+        self.running.append([self.counter.get_total_flops(), 0])
+
+    def end_of(self, name: str) -> Any:
+        def end(module: nn.Module, _: Any, output: Any) -> None:
+            start, inside = self.running.pop()
+            total = self.counter.get_total_flops() - start
+            if not isinstance(module, ParametrizationList):
+                self.spent[name] += (total - inside) // 2 + _features_weighted(module, output)
+            if self.running:
+                self.running[-1][1] += total
+
+        return end
+
+
+def _layers(
+    name: str, module: nn.Module, seen: set[nn.Module] | None = None
+) -> Iterator[tuple[str, nn.Module]]:
+    """All modules but those inside a layer with a similarity: these count as one."""
+    seen = set() if seen is None else seen
+    if module in seen:
+        return
+    seen.add(module)
+    yield name, module
+    if not isinstance(module, DynamicLayer | PositionSimilarity | ParametrizationList):
+        for child, inner in module.named_children():
+            yield from _layers(f"{name}.{child}" if name else child, inner, seen)
+
+
+def _similarity_operations(
+    input: Sequence[int], weight: Sequence[int], similarity: Sequence[int], *_: Any,
+    out_shape: Sequence[int], **__: Any,
+) -> int:  # fmt: skip
+    """Those of the convolution, and of weighting or mixing its taps by M; two a multiply-add."""
+    N, O, P, Q = out_shape
+    taps = weight[2] * weight[3]
+    mixing = taps * input[1] * (taps if len(similarity) == 5 else 1)
+    return 2 * N * P * Q * (O * weight[1] * taps + mixing)
+
+
+def _features_weighted(module: nn.Module, output: Any) -> int:
+    """One multiplication a feature where a predicted diagonal weights features: no matrix, so the
+    counter does not see it."""
+    rows: int
+    if isinstance(module, DynamicLinear):
+        rows, features = output.numel() // module.out_features, {"predictor": module.in_features}
+    elif isinstance(module, DynamicLSTMCell):
+        rows = output[0].numel() // module.hidden_size
+        features = {"predictor_ih": module.input_size, "predictor_hh": module.hidden_size}
+    else:
+        return 0
+    return rows * sum(
+        features[name]
+        for name, predicted in layer_similarities(module).items()
+        if isinstance(predicted, PredictedSimilarity) and predicted.is_diagonal
+    )
+
+
+@contextmanager
+def _evaluation(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode, each module afterwards as it was."""
+    training = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, was in training:
+            module.training = was
+
+
+@contextmanager
+def _open_boxes() -> Iterator[None]:
+    """Attention and recurrent layers by single operations: the fused ones tell no counter."""
+    onednn: Any = torch.backends.mkldnn
+    before = onednn.enabled, torch.backends.mha.get_fastpath_enabled()
+    onednn.enabled = False
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        onednn.enabled = before[0]
+        torch.backends.mha.set_fastpath_enabled(before[1])

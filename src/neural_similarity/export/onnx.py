@@ -1,0 +1,75 @@
+"""ONNX: written by PyTorch's exporter, run by onnxruntime."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ExportError
+
+__all__ = ["check_packages", "runner", "write"]
+
+_TALKATIVE = ("torch.onnx", "onnxscript", "onnx_ir")
+
+
+def check_packages() -> None:
+    """Raise unless everything needed is installed."""
+    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+    if missing:
+        raise ExportError(
+            f"export: expected the packages that write and run ONNX, got none of the name "
+            f"{', '.join(missing)}. Install them: pip install 'neural-similarity[onnx]'."
+        )
+
+
+def write(model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str]) -> None:
+    """Write one self-contained ONNX file with input ``image`` and output ``scores``."""
+    with _quiet():
+        program: Any = torch.onnx.export(
+            model,
+            (example,),
+            dynamo=True,
+            verbose=False,
+            input_names=["image"],
+            output_names=["scores"],
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+        )
+        program.model.metadata_props.update(metadata)
+        program.save(path, external_data=False)
+
+
+def runner(path: Path) -> Callable[[Tensor], Tensor]:
+    """The file as a function, computed by onnxruntime."""
+    import onnxruntime  # type: ignore[import-untyped,unused-ignore]
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def run(input: Tensor) -> Tensor:
+        (scores,) = session.run(None, {"image": input.cpu().numpy()})
+        return torch.from_numpy(scores).to(input.device)
+
+    return run
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks about itself; what goes wrong is raised all the same."""
+    loggers = {name: logging.getLogger(name) for name in _TALKATIVE}
+    levels = {name: logger.level for name, logger in loggers.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers.values():
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for name, logger in loggers.items():
+                logger.setLevel(levels[name])

@@ -1,0 +1,40 @@
+"""PyTorch's own format: a program for ``torch.export.load``."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["check_packages", "runner", "write"]
+
+
+def check_packages() -> None:
+    """PyTorch is all it needs."""
+
+
+def write(model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str]) -> None:
+    """Write the program, with ``metadata.json`` inside."""
+    shapes = ({0: torch.export.Dim("batch")},)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's remarks about its own parts
+        program = torch.export.export(model, (example,), dynamic_shapes=shapes)
+        torch.export.save(program, path, extra_files={"metadata.json": json.dumps(metadata)})
+
+
+def runner(path: Path) -> Callable[[Tensor], Tensor]:
+    """The file as a function."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = torch.export.load(path).module()
+
+    def run(input: Tensor) -> Tensor:
+        with torch.no_grad():
+            scores: Tensor = module(input)
+        return scores
+
+    return run
