@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -49,8 +49,8 @@ class MemorySet:
     """
 
     name: str
-    images: Tensor
-    labels: Tensor
+    images: Tensor = field(repr=False)
+    labels: Tensor = field(repr=False)
     classes: tuple[str, ...]
     copy: str
 
@@ -126,8 +126,8 @@ class FolderSet:
 
     name: str
     root: Path
-    files: tuple[str, ...]
-    labels: Tensor
+    files: tuple[str, ...] = field(repr=False)
+    labels: Tensor = field(repr=False)
     classes: tuple[str, ...]
     image_size: tuple[int, int]
     copy: str

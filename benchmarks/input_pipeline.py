@@ -1,0 +1,108 @@
+"""What input costs: making a batch, beside the training step that it is for."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from neural_similarity.data import Augment, FolderSet, Loader, MemorySet, load_dataset, train_loader
+
+from .static_step import BATCH, SIDE, cnn9, training_step
+from .timing import Timing, race
+
+#: Batches of an epoch from files: more than workers prepare ahead, so that they must keep up.
+BATCHES = 6
+#: Sides of the photographs; the shorter is mini-ImageNet's.
+PHOTO = (112, 84)
+
+
+def run(rounds: int) -> dict[str, list[Timing]]:
+    torch.manual_seed(0)
+    model = cnn9().to(memory_format=torch.channels_last)
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["NEURAL_SIMILARITY_CACHE"] = scratch
+        photos = folder(Path(scratch) / "photos")
+        return {
+            f"a batch from memory and a CNN-9 step, batch {BATCH}, {SIDE}×{SIDE}": race(
+                memory_contestants(model), rounds
+            ),
+            f"{BATCHES} steps fed from JPEG files of {PHOTO[0]}×{PHOTO[1]}, the same network": race(
+                folder_contestants(model, photos), rounds
+            ),
+        }
+
+
+def memory_contestants(model: nn.Module) -> dict[str, Callable[[], object]]:
+    images = torch.randint(256, (50_000, 3, SIDE, SIDE), dtype=torch.uint8)
+    dataset = MemorySet.of("noise", images, torch.randint(10, (50_000,)), "0123456789")
+    variations = {
+        "as it is": Augment(crop=0, flip=False),
+        "crop and flip": Augment(),
+        "resized crop and flip": Augment(resized_crop=True),
+    }
+    contestants: dict[str, Callable[[], object]] = {"training step": plain_step(model)}
+    for name, augment in variations.items():
+        batches = endless(loader(dataset, augment))
+        contestants[f"batch, {name}"] = lambda batches=batches: next(batches)
+    return contestants
+
+
+def folder_contestants(model: nn.Module, photos: FolderSet) -> dict[str, Callable[[], object]]:
+    step = plain_step(model)
+    contestants: dict[str, Callable[[], object]] = {
+        "steps, batch at hand": lambda: [step() for _ in range(BATCHES)]
+    }
+    for workers in (0, 1, 2):
+        files = loader(photos, Augment(resized_crop=True), workers)
+        contestants[f"steps, {workers} worker(s)"] = lambda files=files: train(
+            model, files.epoch(0)
+        )
+    return contestants
+
+
+def loader(dataset: MemorySet | FolderSet, augment: Augment, workers: int = 0) -> Loader:
+    mean, std = (0.5,) * 3, (0.25,) * 3
+    return train_loader(
+        dataset, BATCH, augment=augment, mean=mean, std=std, seed=0, workers=workers
+    )
+
+
+def endless(batches: Loader) -> Iterator[tuple[Tensor, Tensor]]:
+    for epoch in count():
+        yield from batches.epoch(epoch)
+
+
+def plain_step(model: nn.Module) -> Callable[[], None]:
+    images = torch.randn(BATCH, 3, SIDE, SIDE).to(memory_format=torch.channels_last)
+    return training_step(model, images, torch.randint(10, (BATCH,)))
+
+
+def train(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    for images, labels in batches:
+        optimiser.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimiser.step()
+
+
+def folder(root: Path) -> FolderSet:
+    """Smooth random photographs, ten classes of them."""
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    for number in range(BATCH * BATCHES):
+        path = root / "train" / str(number % 10) / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        coarse = Image.fromarray(random.integers(256, size=(12, 16, 3), dtype=np.uint8))
+        coarse.resize(PHOTO, Image.Resampling.BICUBIC).save(path, quality=90)
+    photos = load_dataset("imagefolder", "train", root, image_size=SIDE)
+    assert isinstance(photos, FolderSet)
+    return photos
