@@ -8,6 +8,8 @@ import typer
 
 from .data import app as data
 from .eval import evaluate
+from .export import export
+from .inspect import inspect
 from .merge import merge
 from .train import train
 
@@ -45,4 +47,6 @@ def _options(
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(merge)
+app.command()(export)
+app.command()(inspect)
 app.add_typer(data, name="data")

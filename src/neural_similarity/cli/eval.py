@@ -27,16 +27,12 @@ def evaluate(
     nsl eval runs/dynamic
     nsl eval runs/dynamic --which best --json
     """
-    from dataclasses import replace
-
     from ..data import eval_loader
     from ..train import Run
     from ..train import evaluate as measure
     from ._progress import progress_bar
 
-    opened = Run.open(run)
-    if data_dir is not None:
-        opened = Run(opened.folder, replace(opened.config, data_dir=str(data_dir)))
+    opened = Run.open(run, data_dir)
     model = opened.load_model(which)
     mean, std = opened.normalisation()
     test = opened.test_set()

@@ -35,17 +35,13 @@ def export(
     nsl export runs/static
     nsl export runs/dynamic --format torch-export --which best --out birds.pt2
     """
-    from dataclasses import replace
-
     from .. import _check
     from ..convert import trainable_summary
     from ..export import FORMATS, export_model
     from ..train import Run
 
     _check.known_name("export", "--format", format, FORMATS)
-    opened = Run.open(run)
-    if data_dir is not None:
-        opened = Run(opened.folder, replace(opened.config, data_dir=str(data_dir)))
+    opened = Run.open(run, data_dir)
     target = opened.folder / f"model{FORMATS[format]}" if out is None else out
     model = opened.load_model(which)
     images = opened.example()

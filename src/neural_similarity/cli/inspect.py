@@ -45,17 +45,13 @@ def inspect(
     nsl inspect runs/static
     nsl inspect runs/dynamic --which best --out birds
     """
-    from dataclasses import replace
-
     from ..convert import describe_layers, trainable_summary
     from ..errors import RunError
     from ..plot import Facts, Section, Table, Text, write_report
     from ..train import Run
     from ._table import print_table
 
-    opened = Run.open(run)
-    if data_dir is not None:
-        opened = Run(opened.folder, replace(opened.config, data_dir=str(data_dir)))
+    opened = Run.open(run, data_dir)
     folder = opened.folder / "inspect" if out is None else out
     if folder.exists() and not (folder.is_dir() and (force or not any(folder.iterdir()))):
         raise RunError(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ._options import Force, RunFolder, Which
+from ._options import DataDir, Force, RunFolder, Which
 
 __all__ = ["merge"]
 
@@ -18,6 +18,7 @@ def merge(
     out: Annotated[
         Path | None, typer.Option(help="The file (default: merged.safetensors in the run).")
     ] = None,
+    data_dir: DataDir = None,
     force: Force = False,
 ) -> None:
     """Write a run's static similarities into its kernels: the weights of a plain network.
@@ -38,7 +39,7 @@ def merge(
     from ..train import Run
     from ..train.checkpoint import write_weights
 
-    opened = Run.open(run)
+    opened = Run.open(run, data_dir)
     target = opened.folder / "merged.safetensors" if out is None else out
     if target.exists() and not force:
         raise RunError(f"{target}: expected a new file, got one that is there. Use --force.")

@@ -51,8 +51,10 @@ class Run:
     config: TrainConfig
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str]) -> Run:
-        """The run in a folder."""
+    def open(
+        cls, folder: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None
+    ) -> Run:
+        """The run in a folder; ``data_dir`` is where its data are, if they have moved."""
         path = Path(folder)
         file = path / "config.json"
         if not file.is_file():
@@ -63,7 +65,9 @@ class Run:
                 else f"{path}: expected the folder of a run, got none."
             )
         try:
-            return cls(path, TrainConfig.from_dict(json.loads(file.read_text())))
+            settings = json.loads(file.read_text())
+            moved = {} if data_dir is None else {"data_dir": str(data_dir)}
+            return cls(path, TrainConfig.from_dict({**settings, **moved}))
         except json.JSONDecodeError as error:
             raise RunError(f"{file}: expected JSON, got a damaged file ({error}).") from error
 
