@@ -17,7 +17,7 @@ import torch
 
 from .timing import Timing
 
-NAMES = ("static_step", "dynamic_op", "network_step", "growth", "input_pipeline")
+NAMES = ("static_step", "dynamic_op", "network_step", "growth", "input_pipeline", "throughput")
 
 
 def main() -> None:

@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import neural_similarity as ns
 from neural_similarity.data import Augment, FolderSet, Loader, MemorySet, load_dataset, train_loader
 
-from .static_step import BATCH, SIDE, cnn9, training_step
+from .static_step import BATCH, SIDE, training_step
 from .timing import Timing, race
 
 #: Batches of an epoch from files: more than workers prepare ahead, so that they must keep up.
@@ -26,7 +27,7 @@ PHOTO = (112, 84)
 
 def run(rounds: int) -> dict[str, list[Timing]]:
     torch.manual_seed(0)
-    model = cnn9().to(memory_format=torch.channels_last)
+    model = ns.create_model("cnn9", image_size=SIDE).to(memory_format=torch.channels_last)
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["NEURAL_SIMILARITY_CACHE"] = scratch
         photos = folder(Path(scratch) / "photos")
@@ -41,8 +42,7 @@ def run(rounds: int) -> dict[str, list[Timing]]:
 
 
 def memory_contestants(model: nn.Module) -> dict[str, Callable[[], object]]:
-    images = torch.randint(256, (50_000, 3, SIDE, SIDE), dtype=torch.uint8)
-    dataset = MemorySet.of("noise", images, torch.randint(10, (50_000,)), "0123456789")
+    dataset = noise()
     variations = {
         "as it is": Augment(crop=0, flip=False),
         "crop and flip": Augment(),
@@ -66,6 +66,12 @@ def folder_contestants(model: nn.Module, photos: FolderSet) -> dict[str, Callabl
             model, files.epoch(0)
         )
     return contestants
+
+
+def noise() -> MemorySet:
+    """As many images as CIFAR-10 has, of its size."""
+    images = torch.randint(256, (50_000, 3, SIDE, SIDE), dtype=torch.uint8)
+    return MemorySet.of("noise", images, torch.randint(10, (50_000,)), "0123456789")
 
 
 def loader(dataset: MemorySet | FolderSet, augment: Augment, workers: int = 0) -> Loader:

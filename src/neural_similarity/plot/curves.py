@@ -40,6 +40,7 @@ def draw_run(metrics: Metrics, path: str | os.PathLike[str], title: str) -> None
             )  # fmt: skip
             axes.grid(axis="y")
         loss.set_ylabel("loss")
+        loss.set_yscale("log")
         loss.legend()
         error.set_ylabel("error (%)")
         error.set_ylim(bottom=0)
