@@ -1,6 +1,7 @@
 """Data sets of image files: decoding, damaged files, the sets kept decoded."""
 
 import logging
+import sys
 
 import numpy as np
 import pytest
@@ -101,6 +102,14 @@ def test_damaged_files_are_fatal_if_asked(tmp_path):
         ns.DataError, match=r"got 3 that cannot: .*cat/0.jpg \(.*leave out --strict"
     ):
         load_dataset("imagefolder", "train", tmp_path, strict=True)
+
+
+def test_a_missing_package_is_not_taken_for_damaged_files(tmp_path, monkeypatch):
+    write_photos(tmp_path / "train")
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ns.DataError, match=r"^image files: expected the package pillow.*\[cli\]"):
+        load_dataset("imagefolder", "train", tmp_path)
 
 
 def test_files_are_checked_once_and_again_when_they_change(tmp_path, monkeypatch):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -102,6 +104,8 @@ def in_threads(
     function: Callable[[Path], Result], paths: Sequence[Path], what: str
 ) -> Iterator[Result]:
     """What a function makes of every file, in order; Pillow decodes without holding up others."""
+    with needs("pillow", "image files"):
+        import PIL.Image  # noqa: F401
     with quietly(), ThreadPoolExecutor(os.cpu_count()) as pool:
         # In pieces, so that an error ends the work soon and results do not pile up.
         pieces = (paths[first : first + 1024] for first in range(0, len(paths), 1024))
@@ -119,7 +123,7 @@ def decode_error(path: Path) -> str | None:
             return "an empty file"
         with _opened(path) as image:
             image.draft("RGB", (1, 1))
-            image.load()
+            _upright(image)
     except _TROUBLE as error:
         return _reason(error)
     return None
@@ -138,13 +142,13 @@ def quietly() -> Iterator[None]:
 
 #: What Pillow raises for damaged files: of many kinds, as each format has its own reader.
 _TROUBLE = (OSError, SyntaxError, ValueError, EOFError, TypeError, MemoryError, ArithmeticError,
-            LookupError, RuntimeError)  # fmt: skip
+            LookupError, RuntimeError, struct.error, zlib.error)  # fmt: skip
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
-    with needs("pillow", "image files"):
-        from PIL import Image
+    from PIL import Image
+
     try:
         with Image.open(path) as image:
             yield image
