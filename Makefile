@@ -7,7 +7,7 @@ READY := .venv/.ready
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    set up, then show the main job on embedded data (under two minutes)"
+	@echo "make demo    set up, then train three networks side by side on embedded data (a minute)"
 	@echo "make test    set up, then run the tests"
 	@echo "make test-pure  the dynamic tests once more, without the compiled operator"
 	@echo "make check   lint, types, import contract and tests"
@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	$(BIN)/python examples/first_steps.py
+	$(BIN)/nsl train
 
 test: $(READY)
 	$(BIN)/python -m pytest
