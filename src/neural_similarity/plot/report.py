@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -27,7 +28,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; a column whose entries are all numbers is set to the right."""
+    """A table; a column of numbers, as such or in words such as 0.74%, is set to the right."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -123,9 +124,11 @@ def _text(value: object) -> str:
 
 
 def _are_numbers(column: Sequence[object]) -> bool:
-    numbers = [v for v in column if v not in ("", "–")]
-    return bool(numbers) and all(isinstance(v, int | float) for v in numbers)
+    numbers = [str(v) for v in column if v not in ("", "–")]
+    return bool(numbers) and all(_NUMBER.fullmatch(v) for v in numbers)
 
+
+_NUMBER = re.compile(r"[+−-]?\d[\d.,% ±–e+−-]*")  # an interval is one too
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1c1c1c; --quiet: #5f5f5f; --line: #d5d5d5;
