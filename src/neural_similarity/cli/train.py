@@ -40,6 +40,9 @@ def train(
     lr: Annotated[float | None, typer.Option(help="The peak learning rate.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of weights, order and augmentation.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of PyTorch.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Corrupt images are an error, not skipped.")
+    ] = False,
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML or JSON file.")] = None,
     set_: Annotated[
         list[str] | None,
@@ -73,7 +76,7 @@ def train(
         "model": model, "data": data, "data_dir": None if data_dir is None else str(data_dir),
         "similarity": similarity, "structure": structure, "epochs": epochs, "steps": steps,
         "batch_size": batch_size, "optimizer": optimizer, "lr": lr, "seed": seed,
-        "threads": threads,
+        "threads": threads, "strict": True if strict else None,
     }  # fmt: skip
     from ..errors import RunError
     from ..train.distributed import restarted
