@@ -160,10 +160,11 @@ SLOW_GET = """
 import sys, time
 from neural_similarity.cli import main
 from neural_similarity.data import fetch, sources
-read = fetch._read
+pieces = iter([100] * 6)
 def slowly(response):
-    time.sleep(0.05)
-    return response.read(100)
+    size = next(pieces, None)
+    time.sleep(0.05 if size else 600)  # what comes then is Ctrl-C
+    return response.read(size)
 fetch._read = slowly
 url, checksum, size, data_dir = sys.argv[1:]
 remote = sources.RemoteFile(url, checksum, "cifar-10-batches-py", int(size), archive=True)
@@ -184,7 +185,7 @@ def test_an_interrupted_get_goes_on(run, server, tmp_path):
         [sys.executable, "-c", SLOW_GET, *map(str, arguments)], stderr=theirs, stdout=theirs
     )
     os.close(theirs)
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     while not (part.exists() and part.stat().st_size > 500) and time.monotonic() < until:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
