@@ -122,12 +122,14 @@ def _train(
 ) -> None:
     """Train one network into a folder, or several, each into a folder of its own within."""
     from ..errors import RunError
-    from ..train.loop import build
+    from ..train import TrainConfig
+    from ..train.distributed import World
     from ..train.runs import read_comparison, write_comparison
+    from ..train.task import Classification
     from ._summary import report_comparison, report_run
 
     first = int(os.environ.get("RANK", "0")) == 0
-    known = read_comparison(out) if resume else None
+    known = read_comparison(out, TrainConfig) if resume else None
     if known is None and len(configs) <= 1:
         config = next(iter(configs.values()), None)
         run = _watched(config, out, out, resume, force, tensorboard)
@@ -136,7 +138,7 @@ def _train(
         return
     if known is None:
         for config in configs.values():
-            build(config)  # before anything is written: does it all fit?
+            Classification(config, World())  # before anything is written: does it all fit?
         if first:
             write_comparison(out, configs, force)
     elif configs and configs != known:
