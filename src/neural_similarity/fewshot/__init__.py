@@ -1,6 +1,19 @@
 """Learning from few images: one method a file, behind one small protocol."""
 
-from . import proto, ridge
+from . import (
+    baseline_pp,
+    dynamic,
+    finetune,
+    maml,
+    matching,
+    meta_dynamic,
+    meta_static,
+    nearest,
+    proto,
+    relation,
+    ridge,
+    static,
+)
 from .learner import Learner, batch_statistics
 from .protocol import FeatureMethod, Images, Method, Tasks, as_tasks, query_labels
 from .registry import create_method, list_methods, register_method
@@ -12,11 +25,21 @@ __all__ = [
     "Method",
     "Tasks",
     "as_tasks",
+    "baseline_pp",
     "batch_statistics",
     "create_method",
+    "dynamic",
+    "finetune",
     "list_methods",
+    "maml",
+    "matching",
+    "meta_dynamic",
+    "meta_static",
+    "nearest",
     "proto",
     "query_labels",
     "register_method",
+    "relation",
     "ridge",
+    "static",
 ]
