@@ -14,21 +14,31 @@ from . import (
     ridge,
     static,
 )
+from .config import FewShotConfig
+from .evaluate import Evaluator, Result, evaluate_method
 from .learner import Learner, batch_statistics
 from .protocol import FeatureMethod, Images, Method, Tasks, as_tasks, query_labels
 from .registry import create_method, list_methods, register_method
+from .runs import FewShotRun, Tests
+from .training import train_method
 
 __all__ = [
+    "Evaluator",
     "FeatureMethod",
+    "FewShotConfig",
+    "FewShotRun",
     "Images",
     "Learner",
     "Method",
+    "Result",
     "Tasks",
+    "Tests",
     "as_tasks",
     "baseline_pp",
     "batch_statistics",
     "create_method",
     "dynamic",
+    "evaluate_method",
     "finetune",
     "list_methods",
     "maml",
@@ -42,4 +52,5 @@ __all__ = [
     "relation",
     "ridge",
     "static",
+    "train_method",
 ]
