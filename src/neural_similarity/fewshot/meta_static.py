@@ -32,7 +32,7 @@ class MetaSimilarity(MetaLearned):
     Args:
         classifier_steps: further steps of the classifier alone, in training and in tests.
         recompute: keep only similarity and classifier of each step, and compute the rest again for
-            the gradient: a third more time, and memory for one step instead of all.
+            the gradient: some more time (an eighth for CNN-4), memory for one step instead of all.
     """
 
     inner_lr: float = 0.2
