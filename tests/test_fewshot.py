@@ -1,5 +1,8 @@
 """What all few-shot methods promise."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from fewshot_cases import IMAGE, N_QUERY, N_WAY, backbone, episodes, learner_of, made
@@ -16,6 +19,7 @@ from neural_similarity.fewshot import (
 )
 
 METHODS = list_methods()
+FROM_FEATURES = [name for name in METHODS if create_method(name).from_features]
 
 
 def batch_of(method):
@@ -39,11 +43,9 @@ def test_scores_of_each_query_alone(name):
     torch.testing.assert_close(alone[0], scores[1, some], rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", FROM_FEATURES)
 def test_what_is_embedded_once_scores_the_same(name):
     method, learner = made(name)
-    if not method.from_features:
-        pytest.skip("adapts more than what reads the features")
     support, query = episodes()
     with torch.no_grad():
         scores = method.scores(learner, support, query.flatten(1, 2))
@@ -114,6 +116,25 @@ def test_any_module_that_returns_features(name):
         scores = method.scores(learner, support, query.flatten(1, 2))
     assert scores.shape == (1, N_WAY * N_QUERY, N_WAY)
     assert scores.dtype == torch.float64
+
+
+def test_which_methods_embed_once():
+    adapt_more = {"maml", "meta_dynamic", "meta_static", "static"}
+    assert set(METHODS) - set(FROM_FEATURES) == adapt_more
+    assert not create_method("finetune", tune="all").from_features
+
+
+def test_the_table_of_methods_is_right():
+    """docs/fewshot.md: names, what they train on, and how many numbers a CNN-4 adapts."""
+    text = (Path(__file__).parent.parent / "docs" / "fewshot.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (\w+) \| ([\d,]+) \|$", text, re.MULTILINE)
+    assert sorted(name for name, _, _ in rows) == METHODS
+    for name, trains_on, adapted in rows:
+        method = create_method(name)
+        network = ns.create_model("cnn4", 64, method.similarity, image_size=32)
+        learner = method.build(network, 5, (3, 32, 32))
+        assert method.adapted(learner, 5) == int(adapted.replace(",", "")), name
+        assert method.trains_on == trains_on, name
 
 
 def test_queries_lie_class_by_class():

@@ -1,6 +1,7 @@
 """Few-shot methods that adapt the network: what changes, and by which gradients."""
 
 from copy import deepcopy
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -152,8 +153,8 @@ def test_a_step_of_maml_by_hand():
 @pytest.mark.parametrize("name", META)
 def test_first_order_leaves_out_second_derivatives(name):
     """Its gradient is that of the queries' loss at the adapted tensors."""
-    method, learner = made(name, first_order=True, inner_lr=0.05)
-    second = create_method(name, inner_lr=0.05)
+    method, learner = made(name, first_order=True, inner_lr=0.05, start="learned")
+    second = create_method(name, inner_lr=0.05, start="learned")
     shaken(learner)
     tasks = as_tasks(*episodes(1))
     parameters = dict(learner.backbone.named_parameters())
@@ -171,7 +172,7 @@ def test_first_order_leaves_out_second_derivatives(name):
 
 @pytest.mark.parametrize("name", ["meta_static", "meta_dynamic"])
 def test_meta_learning_moves_similarity_and_classifier_alone(name):
-    method, learner = made(name)
+    method, learner = made(name, start="learned")
     theta = set(method.names(learner))
     before = {key: value.clone() for key, value in learner.state_dict().items()}
     learner.train()
@@ -224,7 +225,7 @@ def test_what_is_adapted_of_a_predictor():
 
 @pytest.mark.parametrize("name", ["maml", "meta_static"])
 def test_ways_that_were_not_learned(name):
-    method, learner = made(name)
+    method, learner = made(name, start="learned")
     support, query = episodes(1)
     with pytest.raises(ns.ShapeError, match=r"episodes of 3 ways, got 2\. The beginning of"):
         method.scores(learner, support[:, :2], query.flatten(1, 2))
@@ -238,3 +239,53 @@ def test_a_frozen_learner_still_adapts():
     expected = method.scores(learner, support, query.flatten(1, 2))
     learner.requires_grad_(False)
     assert torch.equal(method.scores(learner, support, query.flatten(1, 2)), expected)
+
+
+@pytest.mark.parametrize("name", ["meta_static", "meta_dynamic"])
+def test_recomputing_changes_nothing_but_memory(name):
+    tasks = as_tasks(*episodes())
+    method, learner = made(name, start="learned")
+    shaken(learner)
+    trained = [p for p in learner.parameters() if p.requires_grad]
+    gradients = []
+    for recompute in (True, False):
+        method = create_method(name, start="learned", recompute=recompute)
+        gradients.append(torch.autograd.grad(method.loss(learner, tasks), trained))
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, **CLOSE)
+
+
+def test_memory_grows_with_the_similarity():
+    """Each step keeps what is adapted: no activation, and no kernel, of which there are many."""
+    wide = {"width": 64, "growth": (1,), "depths": (2,)}
+    method = create_method("meta_static")
+    learner = method.build(backbone("static", **wide), N_WAY, IMAGE).eval()
+    adapted = 8 * method.adapted(learner, N_WAY)
+    assert adapted < 8 * numbers(learner.parameters()) / 3
+    tasks = as_tasks(*episodes(1))
+
+    def kept(steps: int, **options) -> int:
+        alive = WeakSet()
+
+        def pack(tensor):
+            alive.add(held := Held(tensor))
+            return held
+
+        method = create_method("meta_static", inner_steps=steps, **options)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda held: held.tensor):
+            loss = method.loss(learner, tasks)
+        storages = [held.tensor.untyped_storage() for held in alive]
+        total = sum({s.data_ptr(): s.nbytes() for s in storages}.values())
+        del loss
+        return total
+
+    # A step is kept with its arguments, and may share them with the one before.
+    assert (kept(8) - kept(4)) / 4 <= adapted
+    assert (kept(8, recompute=False) - kept(4, recompute=False)) / 4 > 5 * adapted
+
+
+class Held:
+    """A tensor that a graph holds on to."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor

@@ -55,22 +55,26 @@ class BaselinePP(SupportSGD):
         X = F.normalize(support.flatten(1, 2), dim=-1)
         products, labels = X @ X.mT, one_hot(n_way, n_shot, X)
 
-        def lengths(A: Tensor) -> Tensor:  # of the classes' vectors w = Aᵀ X
-            return (A * (products @ A)).sum(1, keepdim=True).clamp_min(1e-24).sqrt()
-
         def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
-            (A,) = tensors
-            directions = A / lengths(A)
-            cosines = products[:, rows] @ directions
+            (A,) = tensors  # the classes' vectors are w = Aᵀ X
+            dots = products @ A
+            lengths = _lengths(A, dots)
+            cosines = dots.index_select(1, rows) / lengths
             wrong = scale / len(rows) * ((scale * cosines).softmax(-1) - labels[rows])
             # d cos(x, w) / dw = (x − cos(x, w) w/‖w‖) / ‖w‖, in coefficients of X.
-            along = (wrong * cosines).sum(1, keepdim=True) * directions
-            return [(-along).index_add_(1, rows, wrong) / lengths(A)]
+            along = (wrong * cosines).sum(1, keepdim=True) * (A / lengths)
+            return [(-along).index_add_(1, rows, wrong) / lengths]
 
         start = (labels / n_shot).repeat(len(X), 1, 1)
         (A,) = self.descend([start], gradients, X.shape[1])
-        scores: Tensor = F.normalize(query, dim=-1) @ X.mT @ (A / lengths(A))
+        directions = A / _lengths(A, products @ A)
+        scores: Tensor = F.normalize(query, dim=-1) @ X.mT @ directions
         return scores * scale
 
     def adapted(self, learner: Learner, n_way: int) -> int:
         return n_way * learner.num_features
+
+
+def _lengths(A: Tensor, dots: Tensor) -> Tensor:
+    """``‖w‖`` of ``w = Aᵀ X``, where ``dots = X w``."""
+    return (A * dots).sum(1, keepdim=True).clamp_min(1e-24).sqrt()

@@ -26,7 +26,7 @@ class MetaLearned(Method):
     In an episode some parameters θ of the backbone and a classifier take gradient steps on the
     support set; training moves their beginning so that the queries are right after these steps.
     Tasks are looked at one by one: the mean loss of B tasks is that of each, added and divided.
-    Only θ exists anew for every step; all else is shared by all steps and tasks.
+    Only θ and the classifier exist anew for every step; all else is shared by steps and tasks.
 
     While the backbone is trained, BatchNorm uses the statistics of the images at hand, whichever
     policy applies to test images. With ``"batch"``, those of the support set serve the steps, and
@@ -86,9 +86,15 @@ class MetaLearned(Method):
         n_way, n_shot = support.shape[:2]
         images, labels = support.flatten(0, 1), query_labels(n_way, n_shot, support.device)
         for _ in range(steps):
-            scores = scores_with(learner, tensors, images)
-            tensors = self.step(tensors, F.cross_entropy(scores, labels), second_order)
+            tensors = self.advance(learner, tensors, images, labels, second_order)
         return tensors
+
+    def advance(
+        self, learner: Learner, tensors: Tensors, images: Tensor, labels: Tensor, second_order: bool
+    ) -> Tensors:
+        """θ and the classifier after one step."""
+        scores = scores_with(learner, tensors, images)
+        return self.step(tensors, F.cross_entropy(scores, labels), second_order)
 
     def step(self, tensors: Tensors, loss: Tensor, second_order: bool) -> Tensors:
         """One step of all tensors down the loss."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -14,6 +15,7 @@ from .adapting import BIAS, WEIGHT, Tensors, named_parameters, similarity_names,
 from .learner import Learner
 from .meta import MetaLearned
 from .protocol import query_labels
+from .recompute import recomputed
 from .registry import register_method
 
 __all__ = ["MetaSimilarity", "MetaStatic"]
@@ -23,14 +25,20 @@ __all__ = ["MetaSimilarity", "MetaStatic"]
 class MetaSimilarity(MetaLearned):
     """MAML over similarities and classifier of a network whose weights are trained and held.
 
-    BatchNorm keeps the statistics of pretraining throughout.
+    BatchNorm keeps the statistics of pretraining throughout. The classifier begins at zero, though
+    the paper meta-learns its beginning, too: as the classes of an episode have no order, there is
+    nothing to learn there, and zero serves any number of ways (``start="learned"`` is the paper's).
 
     Args:
         classifier_steps: further steps of the classifier alone, in training and in tests.
+        recompute: keep only similarity and classifier of each step, and compute the rest again for
+            the gradient: some more time (an eighth for CNN-4), memory for one step instead of all.
     """
 
     inner_lr: float = 0.2
+    start: Literal["learned", "zero", "prototypes"] = "zero"
     classifier_steps: int = 20
+    recompute: bool = True
 
     def build(
         self, backbone: nn.Module, num_classes: int, image_shape: tuple[int, int, int]
@@ -51,6 +59,19 @@ class MetaSimilarity(MetaLearned):
             scores = F.linear(features, classifier[WEIGHT], classifier[BIAS])
             classifier = self.step(classifier, F.cross_entropy(scores, labels), second_order)
         return tensors | classifier
+
+    def advance(
+        self, learner: Learner, tensors: Tensors, images: Tensor, labels: Tensor, second_order: bool
+    ) -> Tensors:
+        step = super().advance
+        if not (second_order and self.recompute):
+            return step(learner, tensors, images, labels, second_order)
+
+        def values(now: Sequence[Tensor], second_order: bool) -> list[Tensor]:
+            named = dict(zip(tensors, now, strict=True))
+            return list(step(learner, named, images, labels, second_order).values())
+
+        return dict(zip(tensors, recomputed(values, list(tensors.values())), strict=True))
 
 
 @register_method

@@ -45,7 +45,7 @@ class Ridge(FeatureMethod):
         scale: α to begin with; β begins at 0.
     """
 
-    ridge: float = 1.0
+    ridge: float = 10.0
     scale: float = 10.0
 
     name: ClassVar[str] = "ridge"

@@ -100,7 +100,7 @@ class TunedClassifier(SupportSGD):
 
         def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
             A, bias = tensors
-            wrong = (products[:, rows] @ A + bias).softmax(-1) - labels[rows]
+            wrong = (products.index_select(1, rows) @ A + bias).softmax(-1) - labels[rows]
             wrong = wrong / len(rows)
             return [torch.zeros_like(A).index_copy_(1, rows, wrong), wrong.sum(1, keepdim=True)]
 
