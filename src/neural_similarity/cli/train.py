@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ._options import DataDir, Force
+from ._settings import list_settings, new_folder, wanted_settings
 
 if TYPE_CHECKING:
     from ..train import Run, TrainConfig
@@ -67,7 +67,9 @@ def train(
     torchrun --nproc-per-node 2 -m neural_similarity train --data cifar10 --out runs/two
     """
     if settings:
-        _list_settings()
+        from ..train import TrainConfig
+
+        list_settings(TrainConfig)
         return
     given = {
         "model": model, "data": data, "data_dir": None if data_dir is None else str(data_dir),
@@ -82,17 +84,8 @@ def train(
         raise RunError("train: expected --resume or --force, got both. They exclude each other.")
     if resume and out is None:
         raise RunError("train: expected --out with --resume, got none. Name the run to go on with.")
-    configs = _configurations(_wanted(config, given, set_ or []), resume)
+    configs = _configurations(wanted_settings(config, given, set_ or []), resume)
     _train(configs, _folder(out, configs), resume or restarted(), force, tensorboard)
-
-
-def _wanted(file: Path | None, given: dict[str, Any], sets: list[str]) -> dict[str, Any]:
-    """Settings from the file, then the options, then ``--set``."""
-    from ..train.config import merge_settings, parse_setting, read_settings
-
-    wanted = {} if file is None else read_settings(file)
-    wanted = merge_settings(wanted, ((k, v) for k, v in given.items() if v is not None))
-    return merge_settings(wanted, map(parse_setting, sets))
 
 
 def _configurations(wanted: dict[str, Any], resume: bool) -> dict[str, TrainConfig]:
@@ -113,8 +106,7 @@ def _folder(out: Path | None, configs: dict[str, TrainConfig]) -> Path:
         return out
     first = next(iter(configs.values()))
     name = f"{first.model}-{first.data}-{'-'.join(configs)}-{first.seed}"
-    numbered = (Path("runs") / (name + (f"-{n}" if n > 1 else "")) for n in count(1))
-    return next(folder for folder in numbered if not folder.exists())
+    return new_folder(name)
 
 
 def _train(
@@ -171,17 +163,3 @@ def _watched(
             bar.stop()
             print(f"nsl: stopped. Go on with: nsl train --resume --out {out}", file=sys.stderr)
             raise typer.Exit(130) from None
-
-
-def _list_settings() -> None:
-    from dataclasses import fields
-
-    from ..train import TrainConfig
-
-    default = TrainConfig()
-    for setting in fields(TrainConfig):
-        value = getattr(default, setting.name)
-        shown = (
-            "" if value in (None, {}) else str(value).lower() if value in (True, False) else value
-        )
-        print(f"{setting.name:<20} {shown!s:<10} {setting.metadata['help']}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..data import Episodes
+from ..data import Episodes, MemorySet
 from ..errors import RunError
 from ..train.build import build_model
 from ..train.checkpoint import read_weights, write_atomically
@@ -98,14 +98,9 @@ class FewShotRun(RunFolder[FewShotConfig]):
             watch: is told the test's name, and how many episodes are done and of how many.
         """
         world = world or World()
-        dataset = load_split(self.config, "test")
-        check_apart(self.config.data, self.classes(), dataset.classes)
+        dataset, lots = self.test_episodes(tests, self.classes())
         done, evaluator, before = [], None, None
-        for test in (self._complete(test) for test in tests):
-            n_way, n_query = test.n_way or 0, test.n_query or 0
-            episodes = Episodes(
-                dataset.labels, n_way, test.n_shot, n_query, test.seed or 0, test.episodes or 0
-            )
+        for test, episodes in zip(map(self._complete, tests), lots, strict=True):
             about = self._about(test, dataset.copy, episodes.fingerprint())
             file = _ResultFile(self.folder / "results" / _name(test, self.chosen()), about)
             known = None if force else file.read()
@@ -119,6 +114,18 @@ class FewShotRun(RunFolder[FewShotConfig]):
                 known = file.make(evaluator, episodes, world, force, watch)
             done.append(known)
         return done
+
+    def test_episodes(
+        self, tests: list[Tests], trained: tuple[str, ...]
+    ) -> tuple[MemorySet, list[Episodes]]:
+        """Test images, and the episodes of every test; raises if the data are not enough."""
+        dataset = load_split(self.config, "test")
+        check_apart(self.config.data, trained, dataset.classes)
+        lots = []
+        for test in map(self._complete, tests):
+            sizes = (test.n_way, test.n_shot, test.n_query, test.seed, test.episodes)
+            lots.append(Episodes(dataset.labels, *sizes))  # type: ignore[arg-type]
+        return dataset, lots
 
     def _complete(self, test: Tests) -> Tests:
         config = self.config
