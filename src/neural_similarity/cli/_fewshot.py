@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import typer
 
 from ..errors import RunError
-from ..fewshot import FewShotConfig, FewShotRun, Method, Tests, train_method
+from ..fewshot import FewShotConfig, FewShotRun, Method, Trial, train_method
 from ..fewshot.training import FewShotTask
 from ..train.distributed import World, join_world, restarted
 from ..train.runs import read_comparison, write_comparison
@@ -52,7 +52,7 @@ def compare(
     else:
         configs = _configurations(wanted)
     folder = out or new_folder(f"fewshot-{_first(configs).data}-{'-'.join(configs)}")
-    tests = [Tests(n_shot) for n_shot in shots]
+    tests = [Trial(n_shot) for n_shot in shots]
     if len(configs) == 1 and _first(configs).build_method().starts_from is None and not known:
         plan, places = {"": _first(configs)}, {"": folder}
     else:
@@ -98,7 +98,7 @@ def train_one(wanted: dict[str, Any], out: Path | None, *, resume: bool, force: 
 
 
 def run_tests(
-    run: FewShotRun, tests: list[Tests], again: str, force: bool = False
+    run: FewShotRun, tests: list[Trial], again: str, force: bool = False
 ) -> list[dict[str, Any]]:
     """Test a run with a progress bar; on Ctrl-C say how to go on."""
     with progress_bar() as bar, join_world(run.config.device) as world:
@@ -182,7 +182,7 @@ def _starts_plain(config: FewShotConfig) -> bool:
     return _is_plain(replace(config, method=needed, method_options={}))
 
 
-def _check(plan: dict[str, FewShotConfig], places: dict[str, Path], tests: list[Tests]) -> None:
+def _check(plan: dict[str, FewShotConfig], places: dict[str, Path], tests: list[Trial]) -> None:
     """Before anything is written: does it all fit?"""
     for name, config in plan.items():
         if not (config.backbone and Path(config.backbone).parent == places[name].parent):

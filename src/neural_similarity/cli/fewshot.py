@@ -174,12 +174,12 @@ def evaluate(
     nsl fewshot eval runs/proto
     nsl fewshot eval runs/proto --shots 1,5,10 --episodes 10000 --json
     """
-    from ..fewshot import FewShotRun, Tests
+    from ..fewshot import FewShotRun, Trial
     from ._fewshot import run_tests, show_results
 
     opened = FewShotRun.open(run, data_dir)
     tests = [
-        Tests(n_shot, ways, queries, episodes, seed, which, batch_norm)
+        Trial(n_shot, ways, queries, episodes, seed, which, batch_norm)
         for n_shot in _numbers(shots)
     ]
     results = run_tests(opened, tests, f"nsl fewshot eval {run}", force)

@@ -19,7 +19,7 @@ from .evaluate import Evaluator, Result, evaluate_method
 from .learner import Learner, batch_statistics
 from .protocol import FeatureMethod, Images, Method, Tasks, as_tasks, query_labels
 from .registry import create_method, list_methods, register_method
-from .runs import FewShotRun, Tests
+from .runs import FewShotRun, Trial
 from .training import train_method
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
     "Method",
     "Result",
     "Tasks",
-    "Tests",
+    "Trial",
     "as_tasks",
     "baseline_pp",
     "batch_statistics",

@@ -23,7 +23,7 @@ __all__ = ["Evaluator", "Result", "evaluate_method"]
 Keep = Callable[[list[float], float], None]
 """Is given the accuracies of the next episodes, and the seconds they took."""
 
-_IMAGES, _EPISODES, _SLOW_EPISODES = 256, 100, 4  # at a time
+_IMAGES, _EPISODES, _SLOW_EPISODES = 256, 300, 4  # at a time
 _NUMBERS = 2**24  # that a batch of episodes may compare, so that it stays within some 100 MB
 
 
@@ -137,6 +137,8 @@ class Evaluator:
         accuracies, began = list(known), time.perf_counter()
         try:
             size = self._at_a_time(episodes)
+            if self._by_features() and len(known) < len(episodes):
+                self.embed()  # all processes together, even one that will have no episode
             while len(accuracies) < len(episodes):
                 found = self._turn(episodes, len(accuracies), size)
                 seconds = time.perf_counter() - began
@@ -182,7 +184,7 @@ class Evaluator:
     def _score(self, episodes: Episodes, numbers: range) -> Tensor:
         support, query, _ = episodes.batch(numbers.start, numbers.stop)
         asked, method = query.flatten(1), self.method
-        if isinstance(method, FeatureMethod) and method.from_features:
+        if isinstance(method, FeatureMethod) and self._by_features():
             features = self.embed()
             scores = method.feature_scores(self.learner, features[support], features[asked])
         else:
@@ -197,8 +199,11 @@ class Evaluator:
         images = normalise(self.dataset.images[rows], self._mean, self._std)
         return images.to(self.world.device)
 
+    def _by_features(self) -> bool:
+        return isinstance(self.method, FeatureMethod) and self.method.from_features
+
     def _at_a_time(self, episodes: Episodes) -> int:
-        if not (isinstance(self.method, FeatureMethod) and self.method.from_features):
+        if not self._by_features():
             return _SLOW_EPISODES
         compared = episodes.n_way**2 * episodes.n_query * self.learner.num_features
         return max(1, min(_EPISODES, _NUMBERS // compared))

@@ -19,7 +19,7 @@ from ..errors import RunError
 from ..train.build import build_model
 from ..train.checkpoint import read_weights, write_atomically
 from ..train.distributed import World
-from ..train.runs import MetricsFile, RunFolder
+from ..train.runs import MetricsFile, RunFolder, here_and_now
 from ..train.settings import Settings
 from .base_data import check_apart, load_split
 from .config import FewShotConfig
@@ -27,12 +27,12 @@ from .evaluate import Evaluator, Result
 from .learner import Learner
 from .protocol import Method
 
-__all__ = ["FewShotRun", "Tests"]
+__all__ = ["FewShotRun", "Trial"]
 
 
 @dataclass(frozen=True)
-class Tests:
-    """Which tests of a run: sizes and number of episodes.
+class Trial:
+    """A test of a run: sizes and number of episodes.
 
     ``which`` weights: None is the best in validation, or the last if nothing validated. What is
     None otherwise is as the run's configuration says.
@@ -81,7 +81,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
 
     def evaluate(
         self,
-        tests: list[Tests],
+        tests: list[Trial],
         world: World | None = None,
         *,
         force: bool = False,
@@ -116,7 +116,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
         return done
 
     def test_episodes(
-        self, tests: list[Tests], trained: tuple[str, ...]
+        self, tests: list[Trial], trained: tuple[str, ...]
     ) -> tuple[MemorySet, list[Episodes]]:
         """Test images, and the episodes of every test; raises if the data are not enough."""
         dataset = load_split(self.config, "test")
@@ -127,7 +127,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
             lots.append(Episodes(dataset.labels, *sizes))  # type: ignore[arg-type]
         return dataset, lots
 
-    def _complete(self, test: Tests) -> Tests:
+    def _complete(self, test: Trial) -> Trial:
         config = self.config
         return replace(
             test,
@@ -139,24 +139,19 @@ class FewShotRun(RunFolder[FewShotConfig]):
             batch_norm=test.batch_norm or config.batch_norm,
         )
 
-    def _method(self, test: Tests) -> Method:
+    def _method(self, test: Trial) -> Method:
         return replace(self.config, batch_norm=test.batch_norm or "running").build_method()
 
-    def _about(self, test: Tests, copy: str, fingerprint: str) -> dict[str, Any]:
+    def _about(self, test: Trial, copy: str, fingerprint: str) -> dict[str, Any]:
         """What must be the same for a result to be the same."""
-        known = self.environment()
         return {
             "fingerprint": fingerprint,
             "data_copy": copy,
             "weights": test.which,
             "weights_step": _step(self.weights(test.which or "last")),
             "config": self.config.to_dict(),
-            "base_copies": known["data_copies"],
-            "environment": {k: known[k] for k in _ENVIRONMENT},
+            "base_copies": self.environment()["data_copies"],
         }
-
-
-_ENVIRONMENT = ("neural_similarity", "torch", "python", "machine", "processor", "threads")
 
 
 @dataclass(frozen=True)
@@ -208,7 +203,7 @@ class _ResultFile:
             None if watch is None else (lambda done, all: watch(self.path.stem, done, all)),
             sum(line["seconds"] for line in lines),
         )
-        record = _record(result, self.about)
+        record = _record(result, {**self.about, "environment": here_and_now(world)})
         if world.first:
             write_atomically(self.path, (json.dumps(record, indent=1) + "\n").encode())
             partial.unlink()
@@ -220,11 +215,11 @@ def _record(result: Result, about: dict[str, Any]) -> dict[str, Any]:
     config = about["config"]
     told = {k: config[k] for k in ("model", "base", "augment", "seed")}
     summary = result.to_dict()
-    accuracies = summary.pop("accuracies")
+    accuracies = list(summary.pop("accuracies"))
     return {**summary, **told, **about, "accuracies": accuracies}
 
 
-def _name(test: Tests, chosen: str) -> str:
+def _name(test: Trial, chosen: str) -> str:
     """The file of a result; what is not as usual is in its name."""
     name = f"{test.n_way}way-{test.n_shot}shot-{test.episodes}-{test.seed}"
     name += "" if test.n_query == 15 else f"-{test.n_query}query"

@@ -12,6 +12,8 @@ from .style import GREY, PALETTE, figure, save
 
 __all__ = ["draw_methods"]
 
+_SHAPES = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
+
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
@@ -58,28 +60,25 @@ def _draw_bars(axes: Any, results: Results, shots: list[int], colours: dict[int,
 
 
 def _draw_points(axes: Any, results: Results, colours: dict[int, str]) -> None:
-    """Accuracy over numbers adapted, methods by letters: names would lie over each other."""
+    """Accuracy over numbers adapted; a method is a shape, as names would lie over each other."""
     most, least = 1, 100.0
-    for name, of in results.items():
+    for place, (name, of) in enumerate(results.items()):
+        shape = _SHAPES[place % len(_SHAPES)]
+        axes.plot([], [], shape, color=GREY, markersize=5, label=name)
         for result in of:
             mean, half = 100 * result["mean"], 100 * result["interval"]
             most, least = max(most, result["adapted"]), min(least, mean - half)
             axes.errorbar(
-                result["adapted"], mean, half, fmt="o", color=colours[result["n_shot"]],
-                markersize=4, elinewidth=1, capsize=2,
-            )  # fmt: skip
-        if of:
-            last = of[-1]
-            axes.annotate(
-                name, (last["adapted"], 100 * last["mean"]), xytext=(5, 3),
-                textcoords="offset points", fontsize=7.5, color="#333333",
+                result["adapted"], mean, half, fmt=shape, color=colours[result["n_shot"]],
+                markersize=5, elinewidth=1, capsize=2, alpha=0.85,
             )  # fmt: skip
     axes.set_xscale("symlog", linthresh=1)
-    axes.set_xlim(-0.5, 12 * most)
+    axes.set_xlim(-0.5, 5 * most)
     axes.set_ylim(max(0, 10 * ((least - 2) // 10)), 100)
-    decades = [10**n for n in range(12) if 10**n <= 12 * most]
+    decades = [10**n for n in range(12) if 10**n <= 5 * most]
     axes.xaxis.set_major_locator(FixedLocator([0, *decades]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.grid(axis="y")
     axes.set(xlabel="numbers adapted in an episode", ylabel="accuracy (%)")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)

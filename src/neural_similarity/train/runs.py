@@ -34,7 +34,7 @@ from .config import TrainConfig
 from .distributed import World
 from .settings import COMMANDS, Settings, check_kind
 
-__all__ = ["MetricsFile", "Run", "RunFolder", "read_comparison", "write_comparison"]
+__all__ = ["MetricsFile", "Run", "RunFolder", "here_and_now", "read_comparison", "write_comparison"]
 
 _COMPARISON = "comparison.json"
 
@@ -126,19 +126,7 @@ class RunFolder(Generic[_Config]):
         """Add to ``environment.json``; refuse to go on with other data."""
         starts = self._starts()
         copies = facts["data_copies"]
-        start = {
-            "neural_similarity": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "machine": platform.platform(),
-            "processor": _processor(),
-            "device": str(world.device),
-            "threads": torch.get_num_threads(),
-            "processes": world.size,
-            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            **facts,
-        }
+        start = {**here_and_now(world), **facts}
         if starts and starts[0]["data_copies"] != copies:
             raise RunError(
                 f"{self.folder}: expected the data the run began with, got another copy of "
@@ -224,6 +212,22 @@ class MetricsFile:
             return []
         text = path.read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def here_and_now(world: World) -> dict[str, Any]:
+    """Versions, machine, command and time."""
+    return {
+        "neural_similarity": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.platform(),
+        "processor": _processor(),
+        "device": str(world.device),
+        "threads": torch.get_num_threads(),
+        "processes": world.size,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def write_comparison(folder: Path, configs: Mapping[str, Settings], force: bool) -> None:
