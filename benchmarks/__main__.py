@@ -17,7 +17,10 @@ import torch
 
 from .timing import Timing
 
-NAMES = ("static_step", "dynamic_op", "network_step", "growth", "input_pipeline", "throughput")
+NAMES = (
+    "static_step", "dynamic_op", "network_step", "growth", "input_pipeline", "throughput",
+    "fewshot_episodes", "maml_step",
+)  # fmt: skip
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import typer
 from .data import app as data
 from .eval import evaluate
 from .export import export
+from .fewshot import app as fewshot
 from .inspect import inspect
 from .merge import merge
 from .train import train
@@ -49,4 +50,5 @@ app.command("eval")(evaluate)
 app.command()(merge)
 app.command()(export)
 app.command()(inspect)
+app.add_typer(fewshot, name="fewshot")
 app.add_typer(data, name="data")

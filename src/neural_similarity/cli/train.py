@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ._options import DataDir, Force
+from ._settings import list_settings, new_folder, wanted_settings
 
 if TYPE_CHECKING:
     from ..train import Run, TrainConfig
@@ -70,7 +70,9 @@ def train(
     torchrun --nproc-per-node 2 -m neural_similarity train --data cifar10 --out runs/two
     """
     if settings:
-        _list_settings()
+        from ..train import TrainConfig
+
+        list_settings(TrainConfig)
         return
     given = {
         "model": model, "data": data, "data_dir": None if data_dir is None else str(data_dir),
@@ -85,17 +87,8 @@ def train(
         raise RunError("train: expected --resume or --force, got both. They exclude each other.")
     if resume and out is None:
         raise RunError("train: expected --out with --resume, got none. Name the run to go on with.")
-    configs = _configurations(_wanted(config, given, set_ or []), resume)
+    configs = _configurations(wanted_settings(config, given, set_ or []), resume)
     _train(configs, _folder(out, configs), resume or restarted(), force, tensorboard)
-
-
-def _wanted(file: Path | None, given: dict[str, Any], sets: list[str]) -> dict[str, Any]:
-    """Settings from the file, then the options, then ``--set``."""
-    from ..train.config import merge_settings, parse_setting, read_settings
-
-    wanted = {} if file is None else read_settings(file)
-    wanted = merge_settings(wanted, ((k, v) for k, v in given.items() if v is not None))
-    return merge_settings(wanted, map(parse_setting, sets))
 
 
 def _configurations(wanted: dict[str, Any], resume: bool) -> dict[str, TrainConfig]:
@@ -116,8 +109,7 @@ def _folder(out: Path | None, configs: dict[str, TrainConfig]) -> Path:
         return out
     first = next(iter(configs.values()))
     name = f"{first.model}-{first.data}-{'-'.join(configs)}-{first.seed}"
-    numbered = (Path("runs") / (name + (f"-{n}" if n > 1 else "")) for n in count(1))
-    return next(folder for folder in numbered if not folder.exists())
+    return new_folder(name)
 
 
 def _train(
@@ -125,12 +117,14 @@ def _train(
 ) -> None:
     """Train one network into a folder, or several, each into a folder of its own within."""
     from ..errors import RunError
-    from ..train.loop import build
+    from ..train import TrainConfig
+    from ..train.distributed import World
     from ..train.runs import read_comparison, write_comparison
+    from ..train.task import Classification
     from ._summary import report_comparison, report_run
 
     first = int(os.environ.get("RANK", "0")) == 0
-    known = read_comparison(out) if resume else None
+    known = read_comparison(out, TrainConfig) if resume else None
     if known is None and len(configs) <= 1:
         config = next(iter(configs.values()), None)
         run = _watched(config, out, out, resume, force, tensorboard)
@@ -139,7 +133,7 @@ def _train(
         return
     if known is None:
         for config in configs.values():
-            build(config)  # before anything is written: does it all fit?
+            Classification(config, World())  # before anything is written: does it all fit?
         if first:
             write_comparison(out, configs, force)
     elif configs and configs != known:
@@ -172,17 +166,3 @@ def _watched(
             bar.stop()
             print(f"nsl: stopped. Go on with: nsl train --resume --out {out}", file=sys.stderr)
             raise typer.Exit(130) from None
-
-
-def _list_settings() -> None:
-    from dataclasses import fields
-
-    from ..train import TrainConfig
-
-    default = TrainConfig()
-    for setting in fields(TrainConfig):
-        value = getattr(default, setting.name)
-        shown = (
-            "" if value in (None, {}) else str(value).lower() if value in (True, False) else value
-        )
-        print(f"{setting.name:<20} {shown!s:<10} {setting.metadata['help']}")

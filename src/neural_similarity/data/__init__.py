@@ -2,6 +2,7 @@
 
 from . import cifar, digits, fashion_mnist, folders, glyphs, mini_imagenet, omniglot
 from .augment import Augment, augment_batch, no_augment
+from .episodes import EpisodeBatch, Episodes
 from .loader import Loader, eval_loader, split_validation, train_loader
 from .registry import (
     DatasetInfo,
@@ -17,6 +18,8 @@ from .sets import FolderSet, ImageSet, MemorySet, Skipped
 __all__ = [
     "Augment",
     "DatasetInfo",
+    "EpisodeBatch",
+    "Episodes",
     "FolderSet",
     "ImageSet",
     "Loader",

@@ -20,7 +20,15 @@ from ..errors import DataError
 from .augment import Augment, apply_numbers, draw_numbers
 from .sets import FolderSet, ImageSet, MemorySet
 
-__all__ = ["Loader", "Plan", "eval_loader", "normalise", "split_validation", "train_loader"]
+__all__ = [
+    "Loader",
+    "Plan",
+    "eval_loader",
+    "generator_of",
+    "normalise",
+    "split_validation",
+    "train_loader",
+]
 
 Batch = tuple[Tensor, Tensor]
 #: The images of a batch by number, and the random numbers that vary each of them.
@@ -124,7 +132,7 @@ def split_validation(
             f"split_validation: expected a fraction between 0 and 1, got {fraction}. "
             f"It is the share of every class that is set apart."
         )
-    generator = _generator(seed, "validation")
+    generator = generator_of(seed, "validation")
     apart = torch.zeros(len(dataset), dtype=torch.bool)
     for label in range(dataset.num_classes):
         members = (dataset.labels == label).nonzero().flatten()
@@ -172,11 +180,11 @@ class _Training:
         return self.size // self._images
 
     def batches(self, epoch: int, start: int) -> Iterator[Planned]:
-        order = torch.randperm(self.size, generator=_generator(self.seed, "order", epoch))
+        order = torch.randperm(self.size, generator=generator_of(self.seed, "order", epoch))
         share = self._images // self.world_size
         mine = slice(self.rank * share, (self.rank + 1) * share)
         for batch in range(start, len(self)):
-            generator = _generator(self.seed, "augment", epoch, batch)
+            generator = generator_of(self.seed, "augment", epoch, batch)
             numbers = draw_numbers(self._images, generator)
             rows = order[batch * self._images : (batch + 1) * self._images]
             yield rows[mine], numbers[mine]
@@ -270,7 +278,7 @@ def _check_ranks(where: str, batch_size: int, rank: int, world_size: int) -> Non
         )
 
 
-def _generator(seed: int, *what: str | int) -> torch.Generator:
+def generator_of(seed: int, *what: str | int) -> torch.Generator:
     """Random numbers of their own for every purpose, epoch and batch."""
     digest = hashlib.sha256(repr((seed, *what)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))

@@ -4,6 +4,7 @@ A room of its own because matplotlib is slow to import: import from here inside 
 """
 
 from .curves import draw_comparison, draw_run
+from .methods import draw_methods
 from .report import Facts, Picture, Section, Table, Text, write_report
 from .similarities import draw_dynamic, draw_static
 
@@ -15,6 +16,7 @@ __all__ = [
     "Text",
     "draw_comparison",
     "draw_dynamic",
+    "draw_methods",
     "draw_run",
     "draw_static",
     "write_report",

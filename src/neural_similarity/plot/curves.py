@@ -19,14 +19,18 @@ Metrics = Sequence[Mapping[str, Any]]
 _WORTH_A_LOGARITHM = 8.0  # the largest error over the smallest
 
 
-def draw_run(metrics: Metrics, path: str | os.PathLike[str], title: str) -> None:
+def draw_run(
+    metrics: Metrics, path: str | os.PathLike[str], title: str, measured: str = "test"
+) -> None:
     """Draw loss, error and learning rate of one run over its steps, as PNG.
 
     Args:
         metrics: lines with ``kind`` ``"train"`` (``step``, ``loss``, ``error``, ``lr``) or
-            ``"eval"`` (``step``, ``loss``, ``error``); errors are shares between 0 and 1.
+            ``"eval"`` (``step``, ``loss``, ``error``); errors are shares between 0 and 1. What a
+            run does not measure may be left out.
         path: the picture.
         title: above it.
+        measured: what evaluation is called.
     """
     train, test = _split(metrics)
     with figure(6.4, 6.2, title) as made:
@@ -36,7 +40,7 @@ def draw_run(metrics: Metrics, path: str | os.PathLike[str], title: str) -> None
             marker = "o" if len(test) <= 40 else ""
             axes.plot(
                 *_curve(test, "step", key, scale),
-                color=PALETTE[0], marker=marker, markersize=3.5, label="test",
+                color=PALETTE[0], marker=marker, markersize=3.5, label=measured,
             )  # fmt: skip
             axes.grid(axis="y")
         loss.set_ylabel("loss")
@@ -90,7 +94,8 @@ def _split(metrics: Metrics) -> tuple[Metrics, Metrics]:
 
 
 def _curve(lines: Metrics, x: str, y: str, scale: float = 1.0) -> tuple[list[float], list[float]]:
-    return [line[x] for line in lines], [scale * line[y] for line in lines]
+    known = [line for line in lines if y in line]
+    return [line[x] for line in known], [scale * line[y] for line in known]
 
 
 def _scale_errors(axes: Axes, errors: Sequence[float]) -> None:

@@ -28,6 +28,7 @@ from ..nn.predictors import ConvPredictor, SpherePredictor
 from ..nn.static import StaticSimilarity
 from .config import TrainConfig
 from .distributed import World
+from .settings import Settings
 
 __all__ = [
     "Data",
@@ -43,16 +44,17 @@ _Made = TypeVar("_Made")
 AUTHORS_DECAY = 5e-3  # of an unconstrained static M, in the authors' code
 
 
-def build_similarity(config: TrainConfig) -> StaticSimilarity | DynamicSimilarity | None:
+def build_similarity(config: Settings) -> StaticSimilarity | DynamicSimilarity | None:
     """The similarity that a configuration describes."""
-    if config.similarity == "none":
+    kind = config.similarity_kind()
+    if kind == "none":
         return None
     structure = _with_options(
         "structure_options",
         lambda **options: structures.from_config({"name": config.structure, **options}),
         config.structure_options,
     )
-    if config.similarity == "static":
+    if kind == "static":
         return StaticSimilarity(structure, config.scope)  # type: ignore[arg-type]
     make = {"sphere": SpherePredictor, "conv": ConvPredictor}[config.predictor]
     options = {"hidden": config.hidden, **config.predictor_options}
@@ -60,9 +62,7 @@ def build_similarity(config: TrainConfig) -> StaticSimilarity | DynamicSimilarit
     return DynamicSimilarity(structure, predictor, config.shared)
 
 
-def build_model(
-    config: TrainConfig, num_classes: int, in_channels: int, image_size: int
-) -> nn.Module:
+def build_model(config: Settings, num_classes: int, in_channels: int, image_size: int) -> nn.Module:
     """The network, its weights drawn from the seed."""
     torch.manual_seed(config.seed)
     return create_model(
@@ -75,8 +75,11 @@ def build_model(
     )
 
 
-def build_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """SGD or Adam over groups that decay differently: weights, static M, predictors, the rest."""
+def build_optimizer(config: Settings, model: nn.Module) -> torch.optim.Optimizer:
+    """SGD or Adam over groups that decay differently: weights, static M, predictors, the rest.
+
+    What is frozen is left out.
+    """
     static = {
         parameter
         for module in model.modules()
@@ -86,7 +89,7 @@ def build_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimi
     predicted = set(similarity_parameters(model)) - static
     decay = config.weight_decay
     groups: dict[float, list[nn.Parameter]] = {}
-    for parameter in model.parameters():
+    for parameter in filter(lambda p: p.requires_grad, model.parameters()):
         if parameter in static:
             wanted = _or(config.similarity_decay, _static_decay(config))
         elif parameter.dim() < 2:
@@ -113,6 +116,18 @@ class Data:
     std: tuple[float, ...]
     copies: dict[str, str]
     skipped: int
+
+    def facts(self) -> dict[str, Any]:
+        """What a run remembers of its data."""
+        return {
+            "classes": list(self.classes),
+            "in_channels": self.in_channels,
+            "image_size": self.image_size,
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "data_copies": self.copies,
+            "skipped_images": self.skipped,
+        }
 
 
 def build_data(config: TrainConfig, world: World) -> Data:
@@ -186,7 +201,7 @@ def _with_options(where: str, make: Callable[..., _Made], options: dict[str, Any
         ) from error
 
 
-def _static_decay(config: TrainConfig) -> float:
+def _static_decay(config: Settings) -> float:
     return AUTHORS_DECAY if config.structure == "unconstrained" else config.weight_decay
 
 

@@ -6,27 +6,26 @@ import math
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import RunError
-from .build import Data, build_data, build_model, build_optimizer
+from .build import build_optimizer
 from .checkpoint import resume_checkpoint, write_checkpoint, write_weights
 from .config import TrainConfig
 from .distributed import World, join_world, restarted, synchronise_batch_norm
-from .evaluate import evaluate
-from .runs import MetricsFile, Run
+from .runs import MetricsFile, Run, RunFolder
 from .schedules import SCHEDULES
+from .task import Classification, Task
 from .tensorboard import tensorboard_events
 
-__all__ = ["Progress", "Watch", "build", "train"]
+__all__ = ["Progress", "Watch", "carry_out", "train"]
 
 Watch = Callable[[dict[str, Any]], None]
 """Is told of every line of metrics, and of each step as ``{"kind": "step", ...}``."""
@@ -69,14 +68,35 @@ def train(
         RunError: the folder holds something else, or the loss is no longer a number.
         KeyboardInterrupt: on Ctrl-C or SIGTERM, when the checkpoint is written.
     """
+    run = Run.open(folder) if config is None else Run(folder, config)
+    carry_out(
+        run,
+        lambda world: Classification(run.config, world),
+        resume=resume,
+        force=force,
+        watch=watch,
+        tensorboard=tensorboard,
+    )
+    return run
+
+
+def carry_out(
+    run: RunFolder[Any],
+    prepare: Callable[[World], Task],
+    *,
+    resume: bool = False,
+    force: bool = False,
+    watch: Watch | None = None,
+    tensorboard: bool = False,
+) -> None:
+    """Train the task that ``prepare`` makes into the folder of a run; as :func:`train` says."""
+    config = run.config
     resume = resume or restarted()
-    config = Run.open(folder).config if config is None else config
     with join_world(config.device) as world:
         if config.threads:
             torch.set_num_threads(config.threads)
-        run = Run(folder, config)
         run.check_folder(resume, force)
-        data, model = build(config, world)
+        task = prepare(world)
         world.wait()  # until nobody looks into the folder any more
         if world.first and not (resume and run.exists()):
             run.create(force)
@@ -84,28 +104,20 @@ def train(
             watches = [watch] if watch is not None else []
             if tensorboard and world.first:
                 watches.append(stack.enter_context(tensorboard_events(run.folder)))
-            job = _Job.begin(run, data, model, world, watches, resume)
+            job = _Job.begin(run, task, world, watches, resume)
             stack.callback(job.close)
             job.work()
         world.wait()
-        return run
-
-
-def build(config: TrainConfig, world: World | None = None) -> tuple[Data, nn.Module]:
-    """Data and network of a configuration; raises if they do not fit, and writes nothing."""
-    data = build_data(config, world or World())
-    return data, build_model(config, len(data.classes), data.in_channels, data.image_size)
 
 
 @dataclass
 class _Job:
     """Everything the loop holds in its hands."""
 
-    run: Run
-    data: Data
+    run: RunFolder[Any]
+    task: Task
     world: World
     watches: list[Watch]
-    model: nn.Module
     optimizer: torch.optim.Optimizer
     progress: Progress
     metrics: MetricsFile | None
@@ -113,19 +125,13 @@ class _Job:
 
     @classmethod
     def begin(
-        cls,
-        run: Run,
-        data: Data,
-        model: nn.Module,
-        world: World,
-        watches: list[Watch],
-        resume: bool,
+        cls, run: RunFolder[Any], task: Task, world: World, watches: list[Watch], resume: bool
     ) -> _Job:
-        config = run.config
+        config, model = run.config, task.model
         if config.sync_batch_norm and world.size > 1:
-            model = synchronise_batch_norm(model)
+            synchronise_batch_norm(model)
         layout = torch.channels_last if config.channels_last else torch.contiguous_format
-        model = model.to(world.device, memory_format=layout)  # type: ignore[call-overload]
+        model.to(world.device, memory_format=layout)  # type: ignore[call-overload]
         optimizer = build_optimizer(config, model)
         progress = Progress()
         if resume and run.has_checkpoint():
@@ -133,9 +139,9 @@ class _Job:
             progress = Progress(**{name: known[name] for name in asdict(progress)})
         metrics = None
         if world.first:
-            run.remember_start(data, world)
+            run.remember_start(task.facts(), world)
             metrics = MetricsFile(run.folder / "metrics.jsonl", progress.step)
-        return cls(run, data, world, watches, model, optimizer, progress, metrics)
+        return cls(run, task, world, watches, optimizer, progress, metrics)
 
     def close(self) -> None:
         if self.metrics is not None:
@@ -144,17 +150,20 @@ class _Job:
     def work(self) -> None:
         """Step by step to the end, from wherever the last checkpoint was."""
         config, progress = self.run.config, self.progress
-        batches = len(self.data.train)
+        batches = len(self.task.batches)
         total = config.total_steps(batches)
-        network = self.world.share(self.model)
+        if not total:
+            progress.finished = True
+            self.save()
+        network = self.world.share(self.task.network())
         network = torch.compile(network) if config.compile else network  # type: ignore[assignment]
         network.train()
         saved, started = time.monotonic(), time.monotonic() - progress.seconds
         with _stop_signals() as stop:
             while progress.step < total:
                 epoch, start = divmod(progress.step, batches)
-                for images, labels in self.data.train.epoch(epoch, start):
-                    stopping = self.step(network, images, labels, total, stop)
+                for batch in self.task.batches.epoch(epoch, start):
+                    stopping = self.step(network, batch, total, stop)
                     progress.seconds = time.monotonic() - started
                     progress.finished = progress.step == total
                     ended = progress.finished or progress.step % batches == 0
@@ -171,28 +180,24 @@ class _Job:
                         raise KeyboardInterrupt
 
     def step(
-        self, network: nn.Module, images: Tensor, labels: Tensor, total: int, stop: list[int]
+        self, network: nn.Module, batch: Sequence[Tensor], total: int, stop: list[int]
     ) -> bool:
         """One step of the optimiser; tells whether somebody asked to stop."""
         config, progress, world = self.run.config, self.progress, self.world
         began = time.perf_counter()
-        images, labels = images.to(world.device), labels.to(world.device)
+        batch = [part.to(world.device) for part in batch]
         # Randomness inside the network, such as dropout, is a function of seed, process and step.
         torch.manual_seed((config.seed * world.size + world.rank) * 2**32 + progress.step)
         rate = config.learning_rate * SCHEDULES[config.schedule](progress.step / total)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         with torch.autocast(world.device.type, torch.bfloat16, enabled=config.autocast):
-            scores = network(images)
-            loss = F.cross_entropy(scores, labels, label_smoothing=config.label_smoothing)
+            loss, wrong = network(*batch)
         self.optimizer.zero_grad()
         loss.backward()
         if config.grad_clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), config.grad_clip)
-        wrong = (scores.detach().argmax(1) != labels).float().mean()
-        told = torch.stack(
-            [loss.detach().float(), wrong, torch.tensor(float(bool(stop))).to(wrong)]
-        )
+            nn.utils.clip_grad_norm_(self.task.model.parameters(), config.grad_clip)
+        told = torch.tensor([loss.item(), math.nan if wrong is None else wrong.item(), bool(stop)])
         mean_loss, error, stopping = (world.sum(told) / world.size).tolist()
         if not math.isfinite(mean_loss):
             raise RunError(
@@ -211,10 +216,10 @@ class _Job:
         progress, config = self.progress, self.run.config
         now = {
             "step": progress.step,
-            "epoch": progress.step / len(self.data.train),
+            "epoch": progress.step / len(self.task.batches),
             "seconds": progress.seconds,
             "loss": loss,
-            "error": error,
+            **({} if math.isnan(error) else {"error": error}),
             "lr": rate,
         }
         for watch in self.watches:
@@ -222,29 +227,26 @@ class _Job:
         if progress.step % config.log_every == 0 or progress.step == total:
             typical = statistics.median(self.times)
             self.times.clear()
-            speed = {"images_per_second": config.batch_size / typical, "step_seconds": typical}
+            speed = {"images_per_second": self.task.images / typical, "step_seconds": typical}
             self.record({"kind": "train", **now, **speed})
 
     def evaluate(self) -> None:
         """Measure the error; keep the weights if it is the lowest yet."""
         progress = self.progress
-        result = evaluate(self.model, self.data.test, self.world)
-        self.record(
-            {
-                "kind": "eval",
-                "step": progress.step,
-                "epoch": progress.step / len(self.data.train),
-                "seconds": progress.seconds,
-                "loss": result.loss,
-                "error": result.error,
-                "images": result.images,
-            }
-        )
-        if result.error < progress.best_error:
-            progress.best_error = result.error
+        found = self.task.evaluate(self.world)
+        if found is None:
+            return
+        now = {
+            "step": progress.step,
+            "epoch": progress.step / len(self.task.batches),
+            "seconds": progress.seconds,
+        }
+        self.record({"kind": "eval", **now, **found})
+        if found["error"] < progress.best_error:
+            progress.best_error = found["error"]
             if self.world.first:
-                known = {"step": progress.step, "error": result.error}
-                write_weights(self.run.folder / "best.safetensors", self.model, known)
+                known = {"step": progress.step, "error": found["error"]}
+                write_weights(self.run.folder / "best.safetensors", self.task.model, known)
 
     def record(self, line: dict[str, Any]) -> None:
         if self.metrics is not None:
@@ -254,7 +256,9 @@ class _Job:
 
     def save(self) -> None:
         if self.world.first:
-            write_checkpoint(self.run.folder, self.model, self.optimizer, asdict(self.progress))
+            write_checkpoint(
+                self.run.folder, self.task.model, self.optimizer, asdict(self.progress)
+            )
 
 
 @contextmanager

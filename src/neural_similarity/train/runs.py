@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -28,19 +28,23 @@ from torch import Tensor, nn
 from .. import __version__, _check
 from ..data import ImageSet, eval_loader
 from ..errors import RunError
-from .build import Data, build_model, test_images
+from .build import build_model, test_images
 from .checkpoint import read_weights, write_atomically
 from .config import TrainConfig
 from .distributed import World
+from .settings import COMMANDS, Settings, check_kind
 
-__all__ = ["MetricsFile", "Run", "read_comparison", "write_comparison"]
+__all__ = ["MetricsFile", "Run", "RunFolder", "here_and_now", "read_comparison", "write_comparison"]
 
 _COMPARISON = "comparison.json"
 
 
+_Config = TypeVar("_Config", bound=Settings)
+
+
 @dataclass(frozen=True)
-class Run:
-    """A training run on disk.
+class RunFolder(Generic[_Config]):
+    """A training run of whatever kind on disk.
 
     Args:
         folder: where it is.
@@ -48,28 +52,32 @@ class Run:
     """
 
     folder: Path
-    config: TrainConfig
+    config: _Config
+
+    config_class: ClassVar[type[Settings]]
 
     @classmethod
     def open(
         cls, folder: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None
-    ) -> Run:
+    ) -> Self:
         """The run in a folder; ``data_dir`` is where its data are, if they have moved."""
         path = Path(folder)
         file = path / "config.json"
+        kind = cls.config_class.kind
         if not file.is_file():
             raise RunError(
-                f"{path}: expected a run, got a folder without config.json. `nsl train --out "
-                f"{path}` makes one."
+                f"{path}: expected a run, got a folder without config.json. `{COMMANDS[kind]} "
+                f"--out {path}` makes one."
                 if path.is_dir()
                 else f"{path}: expected the folder of a run, got none."
             )
         try:
             settings = json.loads(file.read_text())
-            moved = {} if data_dir is None else {"data_dir": str(data_dir)}
-            return cls(path, TrainConfig.from_dict({**settings, **moved}))
         except json.JSONDecodeError as error:
             raise RunError(f"{file}: expected JSON, got a damaged file ({error}).") from error
+        check_kind(path, "a run", {"kind": "train", **settings}, kind)
+        moved = {} if data_dir is None else {"data_dir": str(data_dir)}
+        return cls(path, cls.config_class.from_dict({**settings, **moved}))  # type: ignore[arg-type]
 
     def exists(self) -> bool:
         """Whether there is a run in the folder."""
@@ -78,7 +86,7 @@ class Run:
     def check_folder(self, resume: bool, force: bool) -> None:
         """Raise unless the folder can be resumed, replaced or made; changes nothing."""
         if resume and self.exists():
-            known, wanted = Run.open(self.folder).config.to_dict(), self.config.to_dict()
+            known, wanted = type(self).open(self.folder).config.to_dict(), self.config.to_dict()
             differing = [name for name in wanted if wanted[name] != known[name]]
             if differing:
                 raise RunError(
@@ -114,51 +122,29 @@ class Run:
         latest: dict[str, Any] = starts[-1]
         return latest
 
-    def remember_start(self, data: Data, world: World) -> None:
+    def remember_start(self, facts: Mapping[str, Any], world: World) -> None:
         """Add to ``environment.json``; refuse to go on with other data."""
         starts = self._starts()
-        start = {
-            "neural_similarity": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "machine": platform.platform(),
-            "processor": _processor(),
-            "device": str(world.device),
-            "threads": torch.get_num_threads(),
-            "processes": world.size,
-            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "classes": list(data.classes),
-            "in_channels": data.in_channels,
-            "image_size": data.image_size,
-            "mean": list(data.mean),
-            "std": list(data.std),
-            "data_copies": data.copies,
-            "skipped_images": data.skipped,
-        }
-        if starts and starts[0]["data_copies"] != data.copies:
+        copies = facts["data_copies"]
+        start = {**here_and_now(world), **facts}
+        if starts and starts[0]["data_copies"] != copies:
             raise RunError(
                 f"{self.folder}: expected the data the run began with, got another copy of "
-                f"{self.config.data!r} ({data.copies}, not {starts[0]['data_copies']}). Put the "
+                f"{self.config.data!r} ({copies}, not {starts[0]['data_copies']}). Put the "
                 f"first one back, or begin a new run."
             )
         _write_json(self.folder / "environment.json", [*starts, start])
 
-    def load_model(self, which: str = "last") -> nn.Module:
-        """The trained network, in evaluation mode; ``which`` is "last" or "best"."""
+    def weights(self, which: str) -> Path:
+        """The file of the ``"last"`` or the ``"best"`` weights."""
         _check.known_name("run", "which", which, ("last", "best"))
         file = self.folder / f"{which}.safetensors"
         if not file.is_file():
             raise RunError(
                 f"{self.folder}: expected {file.name}, got a run without one. It was stopped too "
-                f"early. Go on with: nsl train --resume --out {self.folder}."
+                f"early. Go on with: {COMMANDS[self.config.kind]} --resume --out {self.folder}."
             )
-        known = self.environment()
-        model = build_model(
-            self.config, len(known["classes"]), known["in_channels"], known["image_size"]
-        )
-        read_weights(file, model)
-        return model.eval()
+        return file
 
     def classes(self) -> tuple[str, ...]:
         """What the network tells apart."""
@@ -168,6 +154,28 @@ class Run:
         """Mean and standard deviation that images are brought to, by channel."""
         known = self.environment()
         return tuple(known["mean"]), tuple(known["std"])
+
+    def _starts(self) -> list[dict[str, Any]]:
+        file = self.folder / "environment.json"
+        starts: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
+        return starts
+
+
+@dataclass(frozen=True)
+class Run(RunFolder[TrainConfig]):
+    """A run that trained a network for classification."""
+
+    config_class: ClassVar[type[Settings]] = TrainConfig
+
+    def load_model(self, which: str = "last") -> nn.Module:
+        """The trained network, in evaluation mode; ``which`` is "last" or "best"."""
+        file = self.weights(which)
+        known = self.environment()
+        model = build_model(
+            self.config, len(known["classes"]), known["in_channels"], known["image_size"]
+        )
+        read_weights(file, model)
+        return model.eval()
 
     def test_set(self) -> ImageSet:
         """The images the run was evaluated on."""
@@ -179,11 +187,6 @@ class Run:
         loader = eval_loader(self.test_set(), count, mean=mean, std=std)
         images, _ = next(iter(loader.epoch(0)))
         return images
-
-    def _starts(self) -> list[dict[str, Any]]:
-        file = self.folder / "environment.json"
-        starts: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
-        return starts
 
 
 class MetricsFile:
@@ -211,7 +214,23 @@ class MetricsFile:
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def write_comparison(folder: Path, configs: Mapping[str, TrainConfig], force: bool) -> None:
+def here_and_now(world: World) -> dict[str, Any]:
+    """Versions, machine, command and time."""
+    return {
+        "neural_similarity": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.platform(),
+        "processor": _processor(),
+        "device": str(world.device),
+        "threads": torch.get_num_threads(),
+        "processes": world.size,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def write_comparison(folder: Path, configs: Mapping[str, Settings], force: bool) -> None:
     """Begin a folder of several runs that are to be compared."""
     if force and folder.exists():
         _check_replaceable(folder)
@@ -221,13 +240,15 @@ def write_comparison(folder: Path, configs: Mapping[str, TrainConfig], force: bo
     _write_json(folder / _COMPARISON, {name: c.to_dict() for name, c in configs.items()})
 
 
-def read_comparison(folder: Path) -> dict[str, TrainConfig] | None:
-    """The runs to be compared in a folder; None if it is not of that kind."""
+def read_comparison(folder: Path, kind: type[_Config]) -> dict[str, _Config] | None:
+    """The runs to be compared in a folder; None if it is not of that sort."""
     file = folder / _COMPARISON
     if not file.is_file():
         return None
     known = json.loads(file.read_text())
-    return {name: TrainConfig.from_dict(config) for name, config in known.items()}
+    for config in known.values():
+        check_kind(folder, "runs", {"kind": "train", **config}, kind.kind)
+    return {name: kind.from_dict(config) for name, config in known.items()}
 
 
 def _check_replaceable(folder: Path) -> None:

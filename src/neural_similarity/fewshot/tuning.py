@@ -1,0 +1,122 @@
+"""Tuning on the support set of an episode, by the paper's stochastic gradient descent.
+
+A linear classifier that begins at zero, or at prototypes, stays a combination of the support
+features X: ``W = Aᵀ X``. So all of its training happens in the coefficients A ``(n, n_way)`` and
+the products of features ``X Xᵀ (n, n)``, whatever the number of features, and for many episodes at
+once. The steps are those of ``torch.optim.SGD``, in exact arithmetic the very same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .learner import Learner
+from .protocol import FeatureMethod, query_labels
+
+__all__ = ["Start", "SupportSGD", "TunedClassifier", "one_hot", "prototype_classifier"]
+
+Start = Literal["zero", "prototypes"]
+
+
+@dataclass(frozen=True)
+class SupportSGD(FeatureMethod):
+    """What methods that tune have in common: the paper's optimiser (Appendix C).
+
+    Args:
+        epochs: passes over the support set.
+        batch_size: images a step; None is the whole support set. Four is CloserLook's, whose
+            optimiser the paper's is. The order is the same in every episode.
+        lr, momentum, dampening, weight_decay: as of ``torch.optim.SGD``.
+    """
+
+    epochs: int = 100
+    batch_size: int | None = 4
+    lr: float = 0.01
+    momentum: float = 0.9
+    dampening: float = 0.9
+    weight_decay: float = 0.001
+
+    def batches(self, images: int) -> Iterator[Tensor]:
+        """Which of the support images make up each step."""
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(self.epochs):
+            if self.batch_size is None or self.batch_size >= images:
+                yield torch.arange(images)
+            else:
+                yield from torch.randperm(images, generator=generator).split(self.batch_size)
+
+    def descend(
+        self,
+        start: list[Tensor],
+        gradients: Callable[[list[Tensor], Tensor], list[Tensor]],
+        images: int,
+    ) -> list[Tensor]:
+        """Where ``start`` ends after all steps along ``gradients(tensors, rows)``."""
+        tensors, momenta = start, None
+        for batch in self.batches(images):
+            rows = batch.to(start[0].device)
+            slopes = [
+                slope.add(tensor, alpha=self.weight_decay)
+                for slope, tensor in zip(gradients(tensors, rows), tensors, strict=True)
+            ]
+            momenta = slopes if momenta is None else [
+                old.mul(self.momentum).add(slope, alpha=1 - self.dampening)
+                for old, slope in zip(momenta, slopes, strict=True)
+            ]  # fmt: skip
+            tensors = [
+                tensor.sub(momentum, alpha=self.lr)
+                for tensor, momentum in zip(tensors, momenta, strict=True)
+            ]
+        return tensors
+
+
+@dataclass(frozen=True)
+class TunedClassifier(SupportSGD):
+    """A new linear classifier on the features, tuned on the support set of every episode.
+
+    Args:
+        start: where it begins: ``"zero"``; or ``"prototypes"``, weights ``2 p`` and biases
+            ``−‖p‖²``, which classify by the nearest prototype p.
+    """
+
+    start: Start = "zero"
+
+    @torch.no_grad()
+    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+        n_way, n_shot = support.shape[1:3]
+        X = support.flatten(1, 2)
+        products, labels = X @ X.mT, one_hot(n_way, n_shot, X)
+        A = torch.zeros_like(labels).repeat(len(X), 1, 1)
+        bias = A.new_zeros(len(X), 1, n_way)
+        if self.start == "prototypes":
+            A = A + 2 / n_shot * labels
+            bias = -(A.mT @ products @ A).diagonal(dim1=1, dim2=2).unsqueeze(1) / 4
+
+        def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
+            A, bias = tensors
+            wrong = (products.index_select(1, rows) @ A + bias).softmax(-1) - labels[rows]
+            wrong = wrong / len(rows)
+            return [torch.zeros_like(A).index_copy_(1, rows, wrong), wrong.sum(1, keepdim=True)]
+
+        A, bias = self.descend([A, bias], gradients, X.shape[1])
+        return query @ X.mT @ A + bias
+
+    def adapted(self, learner: Learner, n_way: int) -> int:
+        return n_way * (learner.num_features + 1)
+
+
+def one_hot(n_way: int, n_shot: int, like: Tensor) -> Tensor:
+    """The labels of a support set, ``(n_way · n_shot, n_way)``."""
+    return F.one_hot(query_labels(n_way, n_shot, like.device), n_way).to(like.dtype)
+
+
+def prototype_classifier(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Weight and bias that classify by the nearest mean of ``(n_way, n_shot, D)`` features."""
+    prototypes = features.mean(1)
+    return 2 * prototypes, -prototypes.square().sum(1)
