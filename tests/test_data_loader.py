@@ -106,6 +106,15 @@ def test_batches_are_normalised_and_channels_last():
     assert images.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_an_image_is_varied_otherwise_in_another_epoch():
+    """One batch is the whole set, so that only variation can tell epochs apart."""
+    images = torch.randint(256, (1, 3, 8, 8), dtype=torch.uint8).expand(40, -1, -1, -1)
+    same = memory_set(40).__class__.of("same", images, torch.arange(40) % 2, ("a", "b"))
+    loader = train_loader(same, 40, augment=Augment(crop=2), seed=1, **NORMAL)
+    epochs = [next(loader.epoch(number))[0] for number in range(2)]
+    assert not torch.equal(*epochs)  # the order does not matter: the images are all the same
+
+
 def test_training_takes_every_image_at_most_once():
     dataset = memory_set(50)
     options = {"augment": no_augment, **NORMAL, "seed": 0}
