@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         SkippedLayerWarning,
         UnknownNameError,
     )
+    from .fewshot import FewShotClassifier
     from .models import create_model, list_models
     from .nn.dynamic_similarity import DynamicSimilarity
     from .nn.predictors import ConvPredictor, SpherePredictor
@@ -52,6 +53,7 @@ __all__ = [
     "DynamicSimilarity",
     "ExportError",
     "FetchError",
+    "FewShotClassifier",
     "FileFormatError",
     "MergeError",
     "NeuralSimilarityError",
@@ -93,6 +95,7 @@ _HOME = {
         "NeuralSimilarityError", "ResizedMaskWarning", "RunError", "ShapeError",
         "SkippedLayerWarning", "UnknownNameError",
     ),
+    ".fewshot": ("FewShotClassifier",),
     ".models": ("create_model", "list_models"),
     ".nn.dynamic_similarity": ("DynamicSimilarity",),
     ".nn.predictors": ("ConvPredictor", "SpherePredictor"),

@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from .adapt import adapt
 from .data import app as data
 from .eval import evaluate
 from .export import export
 from .fewshot import app as fewshot
 from .inspect import inspect
 from .merge import merge
+from .predict import predict
 from .train import train
 
 __all__ = ["app"]
@@ -47,6 +49,8 @@ def _options(
 
 app.command()(train)
 app.command("eval")(evaluate)
+app.command()(adapt)
+app.command()(predict)
 app.command()(merge)
 app.command()(export)
 app.command()(inspect)

@@ -27,11 +27,13 @@ __all__ = [
     "EXTENSIONS",
     "Window",
     "decode_error",
+    "decode_image",
     "in_threads",
     "middle",
     "quietly",
     "read_image",
     "read_images",
+    "upright",
     "whole",
 ]
 
@@ -74,18 +76,27 @@ def read_image(path: Path, size: tuple[int, int], window: Window = middle) -> Te
             scale = min(high / size[0], wide / size[1]) / 2
             if scale > 1:
                 image.draft("RGB", (int(image.width / scale) + 1, int(image.height / scale) + 1))
-            upright = _upright(image)
-            down, across = upright.height / height, upright.width / width
+            turned = upright(image)
+            down, across = turned.height / height, turned.width / width
             box = (left * across, top * down, (left + wide) * across, (top + high) * down)
-            resized = upright.resize(
-                (size[1], size[0]), resample=_bilinear(), box=_inside(box, upright)
+            resized = turned.resize(
+                (size[1], size[0]), resample=_bilinear(), box=_inside(box, turned)
             )
     except _TROUBLE as error:
-        raise DataError(
-            f"{path}: expected an image that can be decoded, got {_reason(error)}. "
-            f"Remove the file or get it again."
-        ) from error
+        raise _undecodable(path, error) from error
     return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+
+
+def decode_image(path: Path) -> Image.Image:
+    """The whole image in a file at its own size, upright and in colour.
+
+    Unlike :func:`read_image` it takes no short cut, so that other programs get the same pixels.
+    """
+    try:
+        with _opened(path) as image:
+            return upright(image)
+    except _TROUBLE as error:
+        raise _undecodable(path, error) from error
 
 
 def read_images(paths: Sequence[Path], side: int, what: str, channels: int = 3) -> Tensor:
@@ -123,10 +134,23 @@ def decode_error(path: Path) -> str | None:
             return "an empty file"
         with _opened(path) as image:
             image.draft("RGB", (1, 1))
-            _upright(image)
+            upright(image)
     except _TROUBLE as error:
         return _reason(error)
     return None
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """The image as it was seen, in red, green and blue."""
+    from PIL import Image, ImageOps
+
+    turned = ImageOps.exif_transpose(image)
+    if turned.mode.startswith("I"):  # 16 bits of grey; converting would cut off, not scale
+        grey = np.asarray(turned).astype(np.int64) >> 8
+        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
+    if turned.mode == "P":  # colours of a palette may be transparent
+        turned = turned.convert("RGBA")
+    return turned.convert("RGB")
 
 
 @contextmanager
@@ -168,25 +192,19 @@ def _upright_size(image: Image.Image) -> tuple[int, int]:
     return (image.width, image.height) if lying else (image.height, image.width)
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """The image as it was seen, in red, green and blue."""
-    from PIL import Image, ImageOps
-
-    turned = ImageOps.exif_transpose(image)
-    if turned.mode.startswith("I"):  # 16 bits of grey; converting would cut off, not scale
-        grey = np.asarray(turned).astype(np.int64) >> 8
-        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
-    if turned.mode == "P":  # colours of a palette may be transparent
-        turned = turned.convert("RGBA")
-    return turned.convert("RGB")
-
-
 def _inside(
     box: tuple[float, float, float, float], image: Image.Image
 ) -> tuple[float, float, float, float]:
     """The box without what rounding put outside of the image."""
     left, top, right, bottom = box
     return max(left, 0.0), max(top, 0.0), min(right, image.width), min(bottom, image.height)
+
+
+def _undecodable(path: Path, error: BaseException) -> DataError:
+    return DataError(
+        f"{path}: expected an image that can be decoded, got {_reason(error)}. "
+        f"Remove the file or get it again."
+    )
 
 
 def _reason(error: BaseException) -> str:

@@ -3,20 +3,25 @@
 A room of its own because matplotlib is slow to import: import from here inside functions.
 """
 
+from .confusion import draw_confusion
 from .curves import draw_comparison, draw_run
 from .methods import draw_methods
+from .neighbours import Explained, draw_neighbours
 from .report import Facts, Picture, Section, Table, Text, write_report
 from .similarities import draw_dynamic, draw_static
 
 __all__ = [
+    "Explained",
     "Facts",
     "Picture",
     "Section",
     "Table",
     "Text",
     "draw_comparison",
+    "draw_confusion",
     "draw_dynamic",
     "draw_methods",
+    "draw_neighbours",
     "draw_run",
     "draw_static",
     "write_report",

@@ -1,0 +1,136 @@
+"""``nsl adapt``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ._options import Force
+
+if TYPE_CHECKING:
+    from ..fewshot import Backbone
+
+__all__ = ["adapt", "find_modules_here"]
+
+
+def adapt(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder with one per class.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the classifier goes.")],
+    method: Annotated[
+        str, typer.Option(help="static, dynamic, proto, ridge, or auto: best by cross-validation.")
+    ] = "auto",
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="A run's folder, a backbone file, timm:NAME or module:function "
+            "(default: the one that comes with the package).",
+            show_default=False,
+        ),
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Side of the images the backbone reads.", show_default=False)
+    ] = None,
+    mean: Annotated[
+        str | None, typer.Option(help="Its mean, as in 0.485,0.456,0.406.", show_default=False)
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option(help="Its standard deviation.", show_default=False)
+    ] = None,
+    crop: Annotated[
+        float | None, typer.Option(help="Share of the shorter side it sees.", show_default=False)
+    ] = None,
+    classifier: Annotated[
+        str | None,
+        typer.Option(help="Its layer that gives scores, if not found.", show_default=False),
+    ] = None,
+    folds: Annotated[int, typer.Option(help="Parts of cross-validation; 1 does without.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of the division into parts.")] = 0,
+    onnx: Annotated[bool, typer.Option(help="Write model.onnx as well.")] = True,
+    force: Force = False,
+) -> None:
+    """Learn to tell your own images apart, from a few of each class.
+
+    FOLDER holds a folder for each class with one to fifty images or more, of any size and format.
+    DIR gets the classifier (for nsl predict and FewShotClassifier.load), model.onnx for any other
+    program, labels.json, README.txt and a report with cross-validated accuracy.
+
+    \b
+    nsl adapt my-images --out birds
+    nsl adapt my-images --out birds --method static --backbone runs/mine
+    nsl adapt my-images --out birds --backbone timm:resnet18
+    nsl predict birds photo.jpg
+    """
+    from .. import _check
+    from ..export.onnx import check_packages
+    from ..fewshot import FewShotClassifier
+    from ..fewshot._folders import check_folder, whole_folder
+    from ..fewshot.adapted_files import MARKS
+    from ..fewshot.adapters import METHODS
+    from ._adapted import print_result, read_classes, write_all
+    from ._progress import progress_bar
+
+    _check.known_name("adapt", "--method", method, ("auto", *METHODS))
+    check_folder(out, MARKS, force)
+    if onnx:
+        check_packages()
+    shown = read_classes(folder)
+    made = None
+    if backbone is not None or any(v is not None for v in (image_size, mean, std, crop)):
+        made = _backbone(backbone, image_size, mean, std, crop, classifier)
+    learner = FewShotClassifier(method, made, folds, seed)
+    labels = [shown.classes[number] for number in shown.labels.tolist()]
+    with progress_bar() as bar:
+        task = bar.add_task(f"{len(labels):,} images", total=None)
+        learner.fit(
+            shown.paths, labels, lambda done, all: bar.update(task, completed=done, total=all)
+        )
+        bar.update(task, description="writing")
+        with whole_folder(out, MARKS, force) as new:
+            write_all(learner, shown, new, out, onnx)
+    print_result(learner, out)
+
+
+def find_modules_here() -> None:
+    """Let ``module:function`` name a module in the folder where the command is run."""
+    import sys
+
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+
+
+def _backbone(
+    spec: str | None,
+    image_size: int | None = None,
+    mean: str | None = None,
+    std: str | None = None,
+    crop: float | None = None,
+    classifier: str | None = None,
+) -> Backbone:
+    """The backbone that options describe."""
+    from ..fewshot import load_backbone
+
+    find_modules_here()
+    return load_backbone(
+        spec,
+        image_size=image_size,
+        mean=_numbers("--mean", mean),
+        std=_numbers("--std", std),
+        crop=crop,
+        classifier=classifier,
+    )
+
+
+def _numbers(option: str, text: str | None) -> list[float] | None:
+    from ..errors import RunError
+
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise RunError(
+            f"{option}: expected numbers with commas between them, got {text!r}."
+        ) from error

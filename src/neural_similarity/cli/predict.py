@@ -1,0 +1,207 @@
+"""``nsl predict``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from glob import glob, has_magic
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from ._options import Force
+from .adapt import find_modules_here
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..fewshot import FewShotClassifier
+
+__all__ = ["predict"]
+
+_BATCH, _MOST_DRAWN, _EXAMPLES = 64, 30, 5
+
+
+def predict(
+    classifier: Annotated[
+        Path, typer.Argument(metavar="DIR", help="What nsl adapt --out DIR wrote.")
+    ],
+    images: Annotated[
+        list[str], typer.Argument(metavar="IMAGE...", help="Files, folders or patterns as '*.jpg'.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to tell.")] = 3,
+    why: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png",
+            help="Draw each image beside the learned examples it is nearest to.",
+            show_default=False,
+        ),
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC", help="The backbone, if it is a module:function.", show_default=False
+        ),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Tell what is on images, by a classifier that nsl adapt made.
+
+    Images that cannot be decoded are named and skipped; the exit code is then 1, or 2 if there is
+    no other.
+
+    \b
+    nsl predict birds photo.jpg
+    nsl predict birds holiday/ '*.png' --json
+    nsl predict birds photo.jpg --why why.png
+    """
+    from ..errors import RunError
+    from ..fewshot import FewShotClassifier
+
+    if why is not None and why.exists() and not force:
+        raise RunError(f"{why}: expected a new file, got one that is there. Use --force.")
+    files = _files(images)
+    if backbone is not None:
+        find_modules_here()
+    learner = FewShotClassifier.load(classifier, backbone)
+    count, first = _tell(learner, files, top, as_json)
+    if not count:
+        raise RunError(f"predict: expected an image that can be decoded, got none in {len(files)}.")
+    if why is not None:
+        _draw(learner, first, why)
+        if count > len(first):
+            print(f"nsl: {why} shows the first {len(first)} of {count:,}", file=sys.stderr)
+    if count < len(files):
+        raise typer.Exit(1)
+
+
+class _Told(NamedTuple):
+    """An image that was classified."""
+
+    file: Path
+    picture: Tensor
+    probabilities: Tensor
+    features: Tensor
+
+
+def _files(arguments: Iterable[str]) -> list[Path]:
+    """The files that arguments mean: themselves, what is below folders, what patterns match."""
+    from ..data.images import EXTENSIONS
+    from ..errors import DataError
+
+    found: list[Path] = []
+    for argument in arguments:
+        path = Path(argument)
+        if path.is_dir():
+            inside = (p for p in path.rglob("*") if p.suffix.lower() in EXTENSIONS and p.is_file())
+            some = sorted(p for p in inside if not p.name.startswith("."))
+        elif has_magic(argument) and not path.exists():
+            some = _matching(argument)
+        else:
+            some = [path] if path.is_file() else []
+        if not some:
+            raise DataError(f"{argument}: expected an image, or a folder of images, got none.")
+        found += some
+    return list(dict.fromkeys(found))
+
+
+def _matching(pattern: str) -> list[Path]:
+    found = glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute patterns)
+    return [path for path in map(Path, sorted(found)) if path.is_file()]
+
+
+def _tell(
+    learner: FewShotClassifier, files: list[Path], top: int, as_json: bool
+) -> tuple[int, list[_Told]]:
+    """Classify and print, batch by batch; how many could be, and the first of them."""
+    from ..fewshot.preprocessing import in_batches
+    from ._progress import progress_bar
+
+    count, first = 0, []
+    with progress_bar() as bar:
+        task = bar.add_task("images", total=len(files))
+        for batch in in_batches(files, _BATCH):
+            for file, result in zip(batch, _classify(learner, batch), strict=True):
+                if isinstance(result, str):
+                    _print_trouble(file, result, as_json)
+                    continue
+                _print(learner.classes_.tolist(), result, top, as_json)
+                count += 1
+                if count <= _MOST_DRAWN:
+                    first.append(result)
+            bar.advance(task, len(batch))
+    return count, first
+
+
+def _classify(learner: FewShotClassifier, files: list[Path]) -> list[_Told | str]:
+    """What each image is, or why it cannot be told."""
+    import torch
+
+    from ..errors import DataError
+    from ..fewshot.preprocessing import in_threads
+
+    seen = learner.preprocessing_
+
+    def read(file: Path) -> Tensor | DataError:
+        try:
+            return seen.read(file)
+        except DataError as error:
+            return error
+
+    pictures = in_threads(read, files)
+    good = [picture for picture in pictures if isinstance(picture, torch.Tensor)]
+    if good:
+        with torch.no_grad():
+            ready = seen.normalise(torch.stack(good))
+            features = learner.model_.features(ready)
+            probabilities = learner.model_.classifier(features).softmax(1)
+        rows = iter(zip(good, probabilities, features, strict=True))
+    return [
+        str(picture) if isinstance(picture, DataError) else _Told(file, *next(rows))
+        for file, picture in zip(files, pictures, strict=True)
+    ]
+
+
+def _print(classes: list[Any], told: _Told, top: int, as_json: bool) -> None:
+    shares, places = told.probabilities.topk(min(top, len(classes)))
+    likely = [
+        (classes[place], round(share, 6))
+        for share, place in zip(shares.tolist(), places.tolist(), strict=True)
+    ]
+    if as_json:
+        best = [{"class": name, "probability": share} for name, share in likely]
+        print(json.dumps({"image": str(told.file), **best[0], "top": best}, ensure_ascii=False))
+    else:
+        print(f"{told.file}: " + ", ".join(f"{name} {share:.1%}" for name, share in likely))
+
+
+def _print_trouble(file: Path, reason: str, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"image": str(file), "error": reason}, ensure_ascii=False))
+    print(f"nsl: {reason}", file=sys.stderr)
+
+
+def _draw(learner: FewShotClassifier, told: list[_Told], path: Path) -> None:
+    """A picture of why: the examples whose features point where the image's do."""
+    import torch.nn.functional as F
+
+    from ..plot import Explained, draw_neighbours
+
+    classes, (images, labels, features, _) = learner.classes_.tolist(), learner.adapted().examples
+    rows = []
+    for one in told:
+        likeness = F.cosine_similarity(one.features[None], features)
+        nearest = likeness.topk(min(_EXAMPLES, len(images))).indices.tolist()
+        share, place = one.probabilities.max(0)
+        shown = [(_pixels(images[n]), str(classes[labels[n]]), likeness[n].item()) for n in nearest]
+        name = str(classes[int(place)])
+        rows.append(Explained(one.file.name, _pixels(one.picture), name, share.item(), shown))
+    draw_neighbours(rows, path)
+
+
+def _pixels(image: Tensor) -> Any:
+    return (image[0] if len(image) == 1 else image.permute(1, 2, 0)).numpy()

@@ -1,0 +1,256 @@
+"""A classifier for images of your own, in scikit-learn's habits."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .. import _check
+from ..errors import RunError
+from ._inputs import check_lengths, label_array, listed, numbered
+from .adapted_files import Adapted, Examples, load_adapted, save_adapted
+from .adapters import (
+    METHODS,
+    AdaptedNetwork,
+    Adapter,
+    can_adapt,
+    embed,
+    make_adapter,
+    takes_long,
+)
+from .backbones import PLAIN_TWIN, Backbone, list_backbones, load_backbone
+from .cross_validation import CrossValidation, cross_validate
+from .preprocessing import Preprocessing, in_batches, read_all
+
+__all__ = ["FewShotClassifier"]
+
+Watch = Callable[[int, int], None]
+_BATCH = 64
+
+
+class FewShotClassifier:
+    """Learns to tell classes apart from a few images of each.
+
+    Images are a list of paths, PIL images or uint8 arrays ``(H, W)`` or ``(H, W, 3)``, or a tensor
+    ``(N, C, H, W)`` of uint8 or of floats from 0 to 1. Sizes may differ. Labels are any hashables.
+
+    Args:
+        method: ``"static"``: similarities and a classifier are tuned, then merged into a plain
+            network; ``"dynamic"``: a classifier is tuned on a dynamic network; ``"proto"``: the
+            nearest class mean; ``"ridge"``: ridge regression; ``"auto"``: what does best in
+            cross-validation.
+        backbone: what :func:`~neural_similarity.fewshot.load_backbone` takes, or a
+            :class:`~neural_similarity.fewshot.Backbone`. None is the shipped dynamic one, and for
+            method static its plain twin.
+        folds: parts of cross-validation; 1 does without.
+        seed: of the division into folds.
+
+    Attributes:
+        classes_: the labels, sorted.
+        method_: the method in use.
+        cross_validation_: how well it will do on new images
+            (:class:`~neural_similarity.fewshot.CrossValidation`).
+        model_: an ``nn.Module`` from preprocessed images to scores; their softmax is the
+            probability of each class.
+        preprocessing_: what images have to look like for it.
+
+    Example:
+        >>> from torch import nn
+        >>> from neural_similarity.fewshot import Backbone, Preprocessing
+        >>> eye = Backbone(nn.AvgPool2d(4), Preprocessing(8, (0.5,), (0.5,)))
+        >>> dark, light = np.zeros((8, 8), np.uint8), np.full((8, 8), 200, np.uint8)
+        >>> classifier = FewShotClassifier("proto", eye).fit([dark, light], ["night", "day"])
+        >>> classifier.predict([light]).tolist()
+        ['day']
+    """
+
+    classes_: NDArray[Any]
+    method_: str
+    cross_validation_: CrossValidation
+    model_: AdaptedNetwork
+    _images: Tensor
+    _labels: Tensor
+    _features: Tensor
+    _names: list[str]
+    backbone_: Backbone
+
+    def __init__(
+        self,
+        method: str = "auto",
+        backbone: str | os.PathLike[str] | Backbone | None = None,
+        folds: int = 5,
+        seed: int = 0,
+    ) -> None:
+        self.method = method
+        self.backbone = backbone
+        self.folds = folds
+        self.seed = seed
+
+    def fit(
+        self, images: Sequence[Any] | Tensor, labels: Sequence[Hashable], watch: Watch | None = None
+    ) -> Self:
+        """Learn from images; ``watch`` is told how many fits of how many are done."""
+        _check.known_name("FewShotClassifier", "method", self.method, ("auto", *METHODS))
+        _check.whole_numbers("FewShotClassifier", folds=self.folds)
+        shown = listed(images)
+        classes, numbers = numbered(labels, len(shown))
+        adapters = self._adapters(shown, numbers, len(classes))
+        found = cross_validate(adapters, numbers, len(classes), self.folds, self.seed, watch)
+        adapter = adapters[found.method]
+        network = adapter.network(adapter.fit(torch.arange(len(numbers))))
+        network.classifier.weight.div_(found.temperature)
+        network.classifier.bias.div_(found.temperature)
+        self.classes_, self.method_, self.cross_validation_ = classes, found.method, found
+        self.model_, self.backbone_ = network, adapter.backbone
+        self._images, self._labels = adapter.images, numbers
+        self._features = embed(network.features, adapter.backbone.preprocessing, adapter.images)
+        self._names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in shown]
+        return self
+
+    @property
+    def preprocessing_(self) -> Preprocessing:
+        self._check_fitted()
+        return self.backbone_.preprocessing
+
+    def predict(self, images: Sequence[Any] | Tensor) -> NDArray[Any]:
+        """The likeliest class of every image."""
+        places = self.predict_proba(images).argmax(1)
+        return np.asarray(self.classes_[places])
+
+    def predict_proba(self, images: Sequence[Any] | Tensor) -> NDArray[np.float32]:
+        """Probabilities ``(N, n_classes)``, in the order of ``classes_``."""
+        scores, _ = self.scores_and_features(images)
+        return scores.softmax(1).numpy()
+
+    def score(self, images: Sequence[Any] | Tensor, labels: Sequence[Hashable]) -> float:
+        """The share of images that are told right."""
+        told = self.predict(images)
+        check_lengths(len(told), len(labels))
+        return float(np.mean([a == b for a, b in zip(told.tolist(), labels, strict=True)]))
+
+    @torch.no_grad()
+    def scores_and_features(self, images: Sequence[Any] | Tensor) -> tuple[Tensor, Tensor]:
+        """What the model makes of images, and the features by which it does."""
+        self._check_fitted()
+        scores, features = [], []
+        for batch in in_batches(listed(images), _BATCH):
+            ready = self.preprocessing_.normalise(read_all(batch, self.preprocessing_))
+            features.append(self.model_.features(ready))
+            scores.append(self.model_.classifier(features[-1]))
+        return torch.cat(scores), torch.cat(features)
+
+    def adapted(self) -> Adapted:
+        """Everything that was learned, and the images it was learned from."""
+        self._check_fitted()
+        return Adapted(
+            self.model_, self.backbone_, self.classes_.tolist(), self.cross_validation_,
+            self.get_params(), Examples(self._images, self._labels, self._features, self._names),
+        )  # fmt: skip
+
+    def save(self, folder: str | os.PathLike[str], force: bool = False) -> None:
+        """Write the fitted classifier to a folder, which appears whole or not at all."""
+        save_adapted(self.adapted(), folder, force)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        backbone: str | os.PathLike[str] | Backbone | None = None,
+    ) -> Self:
+        """The classifier in a folder of :meth:`save`.
+
+        ``backbone`` is needed only where it was a ``module:function`` or a module: that is code,
+        which a file cannot hold.
+        """
+        known = load_adapted(folder, backbone)
+        made = cls(**{**known.settings, "backbone": known.backbone})
+        made.classes_, made.method_ = label_array(known.classes), known.found.method
+        made.model_, made.backbone_, made.cross_validation_ = (
+            known.network, known.backbone, known.found,
+        )  # fmt: skip
+        made._images, made._labels, made._features, made._names = known.examples
+        return made
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, as scikit-learn asks for them."""
+        return {name: getattr(self, name) for name in _parameters(type(self))}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change the constructor's arguments; call ``fit`` afterwards."""
+        for name, value in params.items():
+            _check.known_name("set_params", "a parameter", name, _parameters(type(self)))
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        # Asked for by scikit-learn alone, so it is there.
+        from sklearn.utils import (  # type: ignore[import-untyped,unused-ignore]
+            ClassifierTags,
+            Tags,
+            TargetTags,
+        )  # fmt: skip
+
+        target = TargetTags(required=True)
+        return Tags("classifier", target, classifier_tags=ClassifierTags())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({inside})"
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise RunError(
+                "FewShotClassifier: expected a classifier that has learned, got one that has not. "
+                "Call fit(images, labels) first."
+            )
+
+    def _adapters(self, images: list[Any], labels: Tensor, n_way: int) -> dict[str, Adapter]:
+        """The methods to choose from, each with its backbone."""
+        wanted = METHODS if self.method == "auto" else (self.method,)
+        backbones = self._backbones(wanted)
+        read: dict[Any, Tensor] = {}
+        adapters = {}
+        for method in wanted:
+            backbone = backbones.get(method)
+            why = can_adapt(method, backbone) if backbone is not None else "no backbone"
+            if backbone is None or why is not None:
+                if self.method != "auto":
+                    raise RunError(
+                        f"FewShotClassifier: expected a backbone that fits, got "
+                        f"{backbone.name if backbone else None}: {why}. Choose another method or "
+                        f"backbone."
+                    )
+                continue
+            if self.method == "auto" and takes_long(method, backbone):
+                continue
+            if backbone.preprocessing not in read:
+                read[backbone.preprocessing] = read_all(images, backbone.preprocessing)
+            pixels = read[backbone.preprocessing]
+            adapters[method] = make_adapter(method, backbone, pixels, labels, n_way)
+        return adapters
+
+    def _backbones(self, methods: Sequence[str]) -> dict[str, Backbone]:
+        if isinstance(self.backbone, Backbone):
+            return dict.fromkeys(methods, self.backbone)
+        if self.backbone is not None:
+            return dict.fromkeys(methods, load_backbone(self.backbone))
+        made = {}
+        if set(methods) - {"static"}:
+            made = dict.fromkeys(set(methods) - {"static"}, load_backbone())
+        if "static" in methods and (PLAIN_TWIN in list_backbones() or len(methods) == 1):
+            made["static"] = load_backbone(PLAIN_TWIN)
+        return made
+
+
+def _parameters(cls: type[FewShotClassifier]) -> list[str]:
+    return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]

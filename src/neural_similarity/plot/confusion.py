@@ -1,0 +1,61 @@
+"""Which classes are taken for which."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .style import GREY, figure, save
+
+__all__ = ["draw_confusion"]
+
+_MOST_WRITTEN = 30  # classes, above which numbers no longer fit
+_MOST_NAMED = 60
+_LONGEST = 24
+
+
+def draw_confusion(
+    counts: NDArray[np.int64], classes: Sequence[Any], path: str | os.PathLike[str], title: str
+) -> None:
+    """Write a PNG of how many images of each class (rows) were told to be which (columns).
+
+    Colour is the share of the row, so that small classes are seen as well as large ones.
+    """
+    n = len(classes)
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    side = min(max(0.42 * n, 2.6), 12.0)
+    with figure(side + 2.6, side + 2.0, title) as made:
+        axes = made.add_subplot()
+        drawn = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        if n <= _MOST_WRITTEN:
+            for row, column in zip(*counts.nonzero(), strict=True):
+                colour = "white" if shares[row, column] > 0.55 else "black"
+                axes.text(
+                    column, row, str(counts[row, column]), ha="center", va="center", color=colour,
+                    fontsize=8,
+                )  # fmt: skip
+        if n <= _MOST_NAMED:
+            names = [_short(str(name)) for name in classes]
+            axes.set_xticks(range(n), names, rotation=45, ha="right", rotation_mode="anchor")
+            axes.set_yticks(range(n), names)
+        axes.set_xlabel("told")
+        axes.set_ylabel("true")
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(True)
+            spine.set_color(GREY)
+        bar = made.colorbar(drawn, ax=axes, shrink=0.8, label="share of the true class")
+        bar.outline.set_visible(False)
+        save(made, path)
+
+
+def _short(name: str) -> str:
+    """A long name without its middle: names of one genus differ in their ends."""
+    # A dollar sign would begin mathematics.
+    name = name.replace("$", r"\$")
+    half = (_LONGEST - 1) // 2
+    return name if len(name) <= _LONGEST else f"{name[:half]}…{name[-half:]}"

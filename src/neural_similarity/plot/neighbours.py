@@ -1,0 +1,74 @@
+"""Why an image is told to be what it is told to be: the learned examples it is nearest to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from .style import GREY, PALETTE, figure, save
+
+__all__ = ["Explained", "draw_neighbours"]
+
+_LONGEST = 20
+
+
+@dataclass(frozen=True)
+class Explained:
+    """An image with its nearest examples; pictures are uint8 ``(H, W)`` or ``(H, W, 3)``."""
+
+    name: str
+    picture: NDArray[np.uint8]
+    told: str
+    probability: float
+    examples: Sequence[tuple[NDArray[np.uint8], str, float]]
+    """Picture, class and likeness, from −1 to 1, of each, the nearest first."""
+
+
+def draw_neighbours(rows: Sequence[Explained], path: str | os.PathLike[str]) -> None:
+    """Write a PNG with a row an image: the image at the left, its nearest examples beside it.
+
+    Examples of the class that was told have a blue frame, others a red one.
+    """
+    columns = 1 + max(len(row.examples) for row in rows)
+    with figure(1.5 * columns + 0.4, 1.85 * len(rows) + 0.5) as made:
+        made.suptitle(
+            "images, and the learned examples nearest to each (blue: of the class told)",
+            fontsize=9,
+        )
+        grid = made.subplots(len(rows), columns, squeeze=False)
+        for axes, row in zip(grid, rows, strict=True):
+            for unused in axes:
+                unused.set_axis_off()
+            _show(axes[0], row.picture, f"{row.told} {row.probability:.0%}", row.name, None)
+            for place, (picture, label, likeness) in zip(axes[1:], row.examples, strict=False):
+                colour = PALETTE[0] if label == row.told else PALETTE[1]
+                _show(place, picture, label, f"likeness {likeness:.2f}", colour)
+        save(made, path)
+
+
+def _show(
+    axes: Axes, picture: NDArray[np.uint8], above: str, below: str, frame: str | None
+) -> None:
+    axes.set_axis_on()
+    grey = {"cmap": "gray", "vmin": 0, "vmax": 255} if picture.ndim == 2 else {}
+    axes.imshow(picture, interpolation="nearest", **grey)  # type: ignore[arg-type]
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_title(_short(above), fontsize=8, fontweight="bold" if frame is None else "normal")
+    axes.set_xlabel(_short(below), fontsize=7, color=GREY)
+    for spine in axes.spines.values():
+        spine.set_visible(frame is not None)
+        spine.set_color(frame or GREY)
+        spine.set_linewidth(2.0)
+
+
+def _short(text: str) -> str:
+    """Text that fits over a picture, and begins no mathematics."""
+    half = (_LONGEST - 1) // 2
+    text = text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}"
+    return text.replace("$", r"\$")
