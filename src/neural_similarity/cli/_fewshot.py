@@ -35,7 +35,7 @@ FIRST_LOOK: dict[str, dict[str, Any]] = {
 """What is compared when nothing is asked for. Tuning is shortened, as the static network's tuning
 runs through all of its layers, and shortened alike for those that are compared with it."""
 _FIRST_SETTINGS = {
-    "data": "glyphs", "options": {"width": 16}, "epochs": 6.0, "log_every": 10, "val_episodes": 100,
+    "data": "glyphs", "options": {"width": 16}, "epochs": 8.0, "log_every": 10, "val_episodes": 100,
 }  # fmt: skip
 _SHARED = "plain"
 
