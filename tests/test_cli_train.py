@@ -12,7 +12,6 @@ import time
 import pytest
 import torch
 from command import nsl, nsl_process, one_line
-from safetensors import safe_open
 from safetensors.torch import load_file
 
 import neural_similarity as ns
@@ -48,11 +47,10 @@ def wait_for(happened, process, seconds=120):
 
 def saved_step(folder):
     """The step of the last checkpoint; 0 if there is none."""
-    path = folder / "last.safetensors"
-    if not path.exists():
+    if not (folder / "last.safetensors").exists():
         return 0
-    with safe_open(path, framework="pt") as file:
-        return json.loads(file.metadata()["step"])
+    names = [path.name for path in folder.glob("last-*.optimizer.safetensors")]
+    return max((int(re.search(r"\d+", name)[0]) for name in names), default=0)
 
 
 def steps(folder):
@@ -119,7 +117,9 @@ def test_a_run_from_a_file_is_evaluated_and_merged(run, tmp_path):
         (("train", "--resume"), "expected --out with --resume"),
         (("train", "--resume", "--out", "none"), "expected the folder of a run, got none"),
         (("train", "--resume", "--force", "--out", "x"), "got both"),
-        (("train", "--force", "--epochs", "1", "--out", "mine"), "It is left alone"),
+        (("train", "--force", "--epochs", "1", "--out", "mine"), "(letter.txt). It is left alone"),
+        (("train", "--resume", "--threads", "1", "--out", "none"), "expected the folder of a run"),
+        (("train", "--set", "epochs=inf"), "expected epochs to be a finite number"),
         (("train", "--epochs", "1", "--out", "mine"), "expected a new folder"),
         (("train", "--epochs", "1", "--out", "file/run"), "file"),
         (("train", "--config", "none.toml"), "expected a file"),
@@ -135,6 +135,37 @@ def test_bad_input_ends_in_one_line_and_changes_nothing(run, tmp_path, arguments
     (tmp_path / "file").write_text("a file")
     assert message in one_line(run(*arguments))
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "letter.txt", "mine"]
+
+
+def test_only_runs_are_replaced(run, tmp_path):
+    """A folder with a config.json of its own is not ours."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "config.json").write_text('{"my": "project"}')
+    assert "It is left alone" in one_line(run("train", *SMALL, "--out", project, "--force"))
+    (project / "config.json").write_text('{"model": "cnn9", "data": "digits"}')
+    (project / "src").mkdir()
+    assert "(src). It is left alone" in one_line(run("train", *SMALL, "--out", project, "--force"))
+    assert (project / "src").is_dir()
+    first = run("train", *SMALL, "--epochs", 1, "--similarity", "none,static", "--out", "two")
+    assert first.code == 0, first.err
+    assert "got a folder of several: two/none, two/static" in one_line(run("eval", "two"))
+    (tmp_path / "two" / "none" / "notes.txt").write_text("mine")
+    again = ("train", *SMALL, "--epochs", 1, "--out", "two", "--force")
+    assert "(notes.txt). It is left alone" in one_line(run(*again))
+    (tmp_path / "two" / "none" / "notes.txt").unlink()
+    assert run(*again).code == 0
+    assert not (tmp_path / "two" / "none").exists()
+
+
+def test_a_run_goes_on_with_what_was_not_said_again(run, tmp_path):
+    assert run("train", *SMALL, "--epochs", 1, "--out", "run").code == 0
+    assert run("train", "--resume", "--out", "run", "--epochs", 1).code == 0
+    assert run("train", "--resume", "--out", "run", "--data-dir", tmp_path).code == 0
+    line = one_line(run("train", "--resume", "--out", "run", "--epochs", 2))
+    assert "got others for epochs. Leave them out" in line
+    (tmp_path / "run" / "environment.json").write_text("[")
+    assert "environment.json: expected JSON" in one_line(run("train", "--resume", "--out", "run"))
 
 
 def test_help_teaches_and_answers_at_once():
@@ -175,13 +206,14 @@ def test_killed_and_resumed_ends_in_the_same_weights(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_stopping_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path, number):
-    process = start("train", *SMALL, "--epochs", 2000, "--out", "run", cwd=tmp_path)
+    arguments = ("train", *SMALL, "--epochs", 2000, "--set", "log_every=1", "--out", "run")
+    process = start(*arguments, "--set", "eval_every=1000", cwd=tmp_path)
     wait_for(lambda: saved_step(tmp_path / "run"), process)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err == "nsl: stopped. Go on with: nsl train --resume --out run\n"
-    assert saved_step(tmp_path / "run") >= steps(tmp_path / "run")[-1]
+    assert saved_step(tmp_path / "run") == steps(tmp_path / "run")[-1]
     assert Run.open(tmp_path / "run").load_model() is not None
 
 

@@ -90,6 +90,18 @@ def worker_of(parent, rank):
     raise AssertionError("no such process")
 
 
+def test_what_is_reported_is_the_error_of_the_weights_that_are_kept(tmp_path):
+    """Without synchronised BatchNorm every process has statistics of its own; one's are kept."""
+    rates = ("--set", "schedule=constant", "--batch-size", "16", "--steps", "30")
+    process = torchrun(*SMALL, *rates, "--out", "run", cwd=tmp_path)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    (reported,) = metrics(tmp_path / "run", "eval")
+    measured = json.loads(nsl_process("eval", "run", "--json", cwd=tmp_path).out)
+    assert measured["errors"] == round(reported["error"] * 539)
+    assert measured["loss"] == pytest.approx(reported["loss"], rel=1e-5)
+
+
 def test_a_batch_that_cannot_be_shared_ends_in_a_clear_line(tmp_path):
     process = torchrun("train", "--batch-size", "33", "--epochs", "1", "--out", "run", cwd=tmp_path)
     _, err = process.communicate(timeout=240)

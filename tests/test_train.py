@@ -118,7 +118,7 @@ def test_training_learns(tmp_path):
 
 
 def test_divergence_ends_with_the_step_and_keeps_the_checkpoint(tmp_path):
-    with pytest.raises(ns.RunError, match=r"expected a finite loss, got (nan|inf) at step \d+ of"):
+    with pytest.raises(ns.RunError, match=r"expected .*finite .* at step \d+\. Training has"):
         train(replace(SMALL, lr=1e18, schedule="constant"), tmp_path / "run")
     with pytest.raises(Killed):
         train(SMALL, tmp_path / "good", watch=killed_at(5))
@@ -166,6 +166,53 @@ def test_wrong_folders(tmp_path):
     (tmp_path / "empty" / "config.json").write_text("{")
     with pytest.raises(ns.RunError, match="expected JSON, got a damaged file"):
         Run.open(tmp_path / "empty")
+
+
+def test_weights_that_are_not_finite_are_never_kept(tmp_path):
+    """The loss of a step is that of the weights before it: the step itself may destroy them."""
+    config = replace(SMALL, batch_size=5000, epochs=3.0, schedule="constant", lr=1e38)
+    with pytest.raises(ns.RunError, match=r"expected .*(finite weights|finite loss).* at step 1"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "last.safetensors").exists()
+
+
+def test_one_process_at_a_time_trains_into_a_folder(tmp_path):
+    run = train(replace(SMALL, steps=1), tmp_path / "run")
+    with run.alone(), pytest.raises(ns.RunError, match="that another process trains into"):
+        train(None, run.folder, resume=True)
+
+
+def test_images_of_other_classes_are_refused(tmp_path, monkeypatch):
+    run = train(replace(SMALL, steps=1), tmp_path / "run")
+    monkeypatch.setattr(Run, "classes", lambda self: tuple("abcdefghij"))
+    with pytest.raises(ns.RunError, match="expected images of the classes the run was trained on"):
+        run.test_set()
+
+
+def test_evaluation_on_images_set_apart_or_of_the_test(tmp_path):
+    config = replace(SMALL, steps=2, validation=0.2)
+    run = train(config, tmp_path / "run")
+    assert run.environment()["evaluated_on"] == "validation"
+    assert len(run.test_set()) == len(run.test_set("test")) == 539
+    assert run.metrics()[-1]["images"] == len(run.test_set("validation")) < 300
+    plain = train(replace(SMALL, steps=1), tmp_path / "plain")
+    assert plain.environment()["evaluated_on"] == "test"
+    with pytest.raises(ns.UnknownNameError, match="expected split to be one of 'test'"):
+        plain.test_set("validation")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"device": "gpu"}, "expected device to be 'auto', 'cpu' or 'cuda', got 'gpu'"),
+        ({"options": {"depths": 3}}, "expected options and structure_options of the kinds"),
+        ({"options": {"conv_layer": "x"}}, "expected options and structure_options of the kinds"),
+    ],
+)
+def test_settings_that_do_not_work_leave_nothing_behind(tmp_path, setting, message):
+    with pytest.raises(ns.RunError, match=message):
+        train(replace(SMALL, **setting), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_other_data_is_refused(tmp_path):
@@ -303,7 +350,9 @@ def test_similarity_of_a_configuration():
         ({"epochs": 0}, "expected epochs above 0, got 0"),
         ({"batch_size": 0}, "expected batch_size of at least 1, got 0"),
         ({"batch_size": 1.5}, "expected batch_size to be a whole number, got 1.5"),
-        ({"epochs": math.nan}, "expected epochs above 0, got nan"),
+        ({"epochs": math.nan}, "expected epochs to be a finite number, got nan"),
+        ({"epochs": math.inf}, "expected epochs to be a finite number, got inf"),
+        ({"threads": 5000}, "expected at most 1024 threads, got 5000"),
         ({"validation": 1.0}, "expected validation from 0 to below 1, got 1.0"),
         ({"compile": "yes"}, "expected compile to be true or false, got 'yes'"),
         ({"steps": True}, "expected steps to be a whole number or none, got True"),

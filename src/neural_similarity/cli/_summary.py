@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from ..convert import trainable_summary
+from ..errors import RunError
 from ..plot import Facts, Picture, Section, Table, Text, draw_comparison, draw_run, write_report
 from ..train import Evaluation, Run
 from ._table import print_table
 
 __all__ = ["report_comparison", "report_run"]
 
-_HEAD = ("similarity", "test error", "95 % interval", "parameters", "deployed", "ms a step")
+_HEAD = ("similarity", "error", "95 % interval", "parameters", "deployed", "ms a step")
 _NOTE = (
     "The error is that of the last weights, not of the best; the interval is what chance in the "
-    "choice of test images allows, and says nothing of other seeds. Parameters are counted while "
+    "choice of images allows, and says nothing of other seeds. Parameters are counted while "
     "training and once similarities are merged."
 )
 
@@ -51,7 +52,7 @@ def report_comparison(runs: Mapping[str, Run], folder: Path) -> None:
         f"{first.config.model} on {first.config.data}, side by side",
         [
             Section("Result", [Table(_HEAD, rows), Text(_note(first))]),
-            Section("How it went", [Picture(picture, "Test error over epochs and over time")]),
+            Section("How it went", [Picture(picture, "Error over epochs and over time")]),
             *(
                 Section(name, [Picture(run.folder / "curves.png", "Loss, error and rate")])
                 for name, run in runs.items()
@@ -65,7 +66,10 @@ def report_comparison(runs: Mapping[str, Run], folder: Path) -> None:
 
 def _row(run: Run) -> tuple[Any, ...]:
     metrics = run.metrics()
-    last = [line for line in metrics if line["kind"] == "eval"][-1]
+    evaluated = [line for line in metrics if line["kind"] == "eval"]
+    if not evaluated:
+        raise RunError(f"{run.folder}: expected an evaluation in metrics.jsonl, got none.")
+    last = evaluated[-1]
     images = last["images"]
     result = Evaluation(round(last["error"] * images), images, last["loss"])
     low, high = result.interval()
@@ -84,7 +88,8 @@ def _row(run: Run) -> tuple[Any, ...]:
 
 
 def _note(run: Run) -> str:
-    measured = "images set apart from training" if run.config.validation else "test images"
+    apart = run.environment().get("evaluated_on") == "validation"
+    measured = "training images that were set apart" if apart else "test images"
     images = [line["images"] for line in run.metrics() if line["kind"] == "eval"][-1]
     return f"Measured on {images:,} {measured}. {_NOTE}"
 

@@ -15,13 +15,21 @@ __all__ = ["evaluate"]
 def evaluate(
     run: RunFolder,
     which: Which = "last",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="test, or validation: training images set apart. Default: test, if there are "
+            "test images of the trained classes.",
+            show_default=False,
+        ),
+    ] = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure a trained network on its test images.
+    """Measure a trained network on images it has not seen.
 
-    The weights are the last ones unless --which best is asked for; those were chosen by this very
-    error, so their number flatters.
+    The weights are the last ones unless --which best is asked for. Those were chosen by the error
+    on the images of evaluation; on the same images their number flatters.
 
     \b
     nsl eval runs/dynamic
@@ -35,7 +43,7 @@ def evaluate(
     opened = Run.open(run, data_dir)
     model = opened.load_model(which)
     mean, std = opened.normalisation()
-    test = opened.test_set()
+    test = opened.test_set(split)
     loader = eval_loader(test, opened.config.batch_size, mean=mean, std=std)
     with progress_bar() as bar:
         task = bar.add_task(f"{len(test):,} images", total=len(loader))

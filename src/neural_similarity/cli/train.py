@@ -22,6 +22,7 @@ FIRST_LOOK = {
     "log_every": 3,
 }  # fmt: skip
 """What is trained when nothing is asked for."""
+_INCIDENTAL = {"data_dir", "threads", "seed"}  # these alone ask for nothing
 
 
 def train(
@@ -87,17 +88,27 @@ def train(
         raise RunError("train: expected --resume or --force, got both. They exclude each other.")
     if resume and out is None:
         raise RunError("train: expected --out with --resume, got none. Name the run to go on with.")
-    configs = _configurations(wanted_settings(config, given, set_ or []), resume)
-    _train(configs, _folder(out, configs), resume or restarted(), force, tensorboard)
+    if out is None and "WORLD_SIZE" in os.environ:
+        raise RunError("train: expected --out under torchrun, got none. All must know the folder.")
+    resume = resume or restarted()
+    configs = _configurations(wanted_settings(config, given, set_ or []), out if resume else None)
+    _train(configs, _folder(out, configs), resume, force, tensorboard)
 
 
-def _configurations(wanted: dict[str, Any], resume: bool) -> dict[str, TrainConfig]:
-    """What to train, by kind of similarity; nothing if a run is only to go on."""
-    from ..train import TrainConfig
+def _configurations(wanted: dict[str, Any], resumed: Path | None) -> dict[str, TrainConfig]:
+    """What to train, by kind of similarity; settings of a run that goes on hold unless given."""
+    from ..train import Run, TrainConfig
+    from ..train.runs import read_comparison
 
-    if resume and not wanted:
-        return {}
-    if not wanted.keys() - {"data_dir", "threads", "seed"}:
+    if resumed is not None:
+        known = read_comparison(resumed, TrainConfig)
+        if known is not None and not wanted:
+            return known
+        here = (resumed / "config.json").is_file()
+        if here or not wanted.keys() - _INCIDENTAL:
+            settings = {**Run.open(resumed).config.to_dict(), **wanted}
+            return {"": TrainConfig.from_dict(settings)}
+    if not wanted.keys() - _INCIDENTAL:
         wanted = {**FIRST_LOOK, **wanted}
     kinds = [kind.strip() for kind in str(wanted.get("similarity", "none")).split(",")]
     return {kind: TrainConfig.from_dict({**wanted, "similarity": kind}) for kind in kinds}
@@ -125,9 +136,8 @@ def _train(
 
     first = int(os.environ.get("RANK", "0")) == 0
     known = read_comparison(out, TrainConfig) if resume else None
-    if known is None and len(configs) <= 1:
-        config = next(iter(configs.values()), None)
-        run = _watched(config, out, out, resume, force, tensorboard)
+    if known is None and len(configs) == 1:
+        run = _watched(next(iter(configs.values())), out, out, resume, force, tensorboard)
         if first:
             report_run(run)
         return
@@ -136,7 +146,7 @@ def _train(
             Classification(config, World())  # before anything is written: does it all fit?
         if first:
             write_comparison(out, configs, force)
-    elif configs and configs != known:
+    elif configs != known:
         raise RunError(
             f"{out}: expected the settings the runs began with, got others. Leave them out to go "
             f"on, or choose another --out."
@@ -150,7 +160,7 @@ def _train(
 
 
 def _watched(
-    config: TrainConfig | None, folder: Path, out: Path, resume: bool, force: bool, events: bool
+    config: TrainConfig, folder: Path, out: Path, resume: bool, force: bool, events: bool
 ) -> Run:
     """Train with a progress bar; on Ctrl-C say how to go on."""
     from ..train import train as run_training
@@ -164,5 +174,8 @@ def _watched(
             )
         except KeyboardInterrupt:
             bar.stop()
-            print(f"nsl: stopped. Go on with: nsl train --resume --out {out}", file=sys.stderr)
+            begun = (folder / "config.json").is_file()
+            go_on = f" Go on with: nsl train --resume --out {out}" if begun else ""
+            if int(os.environ.get("RANK", "0")) == 0:
+                print(f"nsl: stopped.{go_on}", file=sys.stderr)
             raise typer.Exit(130) from None

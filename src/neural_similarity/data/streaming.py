@@ -125,5 +125,6 @@ def _as_it_is(read: Any) -> Any:
 
 
 def _leave_interrupts(worker: int) -> None:
-    """Ctrl-C reaches every process; the main one decides, and may want a last batch."""
+    """Ctrl-C and SIGTERM may reach every process; the main one decides, and may want a batch."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from .. import structures
+from .. import _check, structures
 from ..convert import similarity_parameters
 from ..data import (
     ImageSet,
@@ -20,7 +20,7 @@ from ..data import (
     split_validation,
     train_loader,
 )
-from ..errors import RunError
+from ..errors import DataError, RunError
 from ..models import create_model
 from ..nn.dynamic_similarity import DynamicSimilarity
 from ..nn.inventory import static_similarities
@@ -36,7 +36,7 @@ __all__ = [
     "build_model",
     "build_optimizer",
     "build_similarity",
-    "test_images",
+    "unseen_images",
 ]
 
 _Made = TypeVar("_Made")
@@ -65,14 +65,20 @@ def build_similarity(config: Settings) -> StaticSimilarity | DynamicSimilarity |
 def build_model(config: Settings, num_classes: int, in_channels: int, image_size: int) -> nn.Module:
     """The network, its weights drawn from the seed."""
     torch.manual_seed(config.seed)
-    return create_model(
-        config.model,
-        num_classes,
-        similarity=build_similarity(config),
-        in_channels=in_channels,
-        image_size=image_size,
-        **config.options,
-    )
+    fixed = {"in_channels": in_channels, "image_size": image_size}
+    try:
+        return create_model(
+            config.model,
+            num_classes,
+            similarity=build_similarity(config),
+            **{**config.options, **fixed},
+        )
+    except TypeError as error:
+        raise RunError(
+            f"configuration: expected options and structure_options of the kinds that "
+            f"{config.model!r} and {config.structure!r} take, got {config.options} and "
+            f"{config.structure_options} ({error})."
+        ) from error
 
 
 def build_optimizer(config: Settings, model: nn.Module) -> torch.optim.Optimizer:
@@ -115,6 +121,7 @@ class Data:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     copies: dict[str, str]
+    evaluated_on: str
     skipped: int
 
     def facts(self) -> dict[str, Any]:
@@ -126,6 +133,7 @@ class Data:
             "mean": list(self.mean),
             "std": list(self.std),
             "data_copies": self.copies,
+            "evaluated_on": self.evaluated_on,
             "skipped_images": self.skipped,
         }
 
@@ -153,13 +161,19 @@ def build_data(config: TrainConfig, world: World) -> Data:
         mean=mean,
         std=std,
         copies={"train": train.copy, "test": test.copy},
+        evaluated_on="validation" if _validation(config) else "test",
         skipped=len(getattr(train, "skipped", ())) + len(getattr(test, "skipped", ())),
     )
 
 
-def test_images(config: TrainConfig) -> ImageSet:
-    """The images a run is evaluated on, and is not trained on."""
-    return _image_sets(config)[1]
+def unseen_images(config: TrainConfig, split: str | None = None) -> ImageSet:
+    """Images of the trained classes that a run does not train on: test, or validation."""
+    choices = ["validation"] * bool(_validation(config)) + ["test"] * _has_test(config)
+    split = choices[-1] if split is None else split
+    _check.known_name("run", "split", split, choices)
+    if split == "validation":
+        return split_validation(_load(config, "train"), _validation(config), config.seed)[1]
+    return _load(config, dataset_info(config.data).splits[-1])
 
 
 def square(images: ImageSet) -> int:
@@ -174,22 +188,33 @@ def square(images: ImageSet) -> int:
 
 
 def _image_sets(config: TrainConfig) -> tuple[ImageSet, ImageSet]:
-    def load(split: str) -> ImageSet:
-        return load_dataset(
-            config.data,
-            split,
-            config.data_dir,
-            image_size=config.image_size,
-            strict=config.strict,
+    train = _load(config, "train")
+    if _validation(config):
+        train, test = split_validation(train, _validation(config), config.seed)
+    else:
+        test = unseen_images(config)
+    if not len(test):
+        raise DataError(
+            f"train: expected images of {config.data!r} to evaluate on, got none. Every class "
+            f"needs an image or two to spare."
         )
+    return train, test
 
-    train = load("train")
-    share = config.validation
-    if not share and dataset_info(config.data).kind == "few-shot":
-        share = 0.1  # the test classes are others, so new images of the same classes stand in
-    if share:
-        return split_validation(train, share, config.seed)
-    return train, load(dataset_info(config.data).splits[-1])
+
+def _load(config: TrainConfig, split: str) -> ImageSet:
+    return load_dataset(
+        config.data, split, config.data_dir, image_size=config.image_size, strict=config.strict
+    )
+
+
+def _has_test(config: TrainConfig) -> bool:
+    """Few-shot sets have other classes in every split."""
+    return dataset_info(config.data).kind == "classification"
+
+
+def _validation(config: TrainConfig) -> float:
+    """The share of training images that is set apart; some must be where test classes differ."""
+    return config.validation or (0.0 if _has_test(config) else 0.1)
 
 
 def _with_options(where: str, make: Callable[..., _Made], options: dict[str, Any]) -> _Made:

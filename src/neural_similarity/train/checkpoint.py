@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from ..errors import RunError
@@ -127,9 +127,10 @@ def _write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
-        with safe_open(path, framework="pt") as file:
-            text = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        content = path.read_bytes()  # at once: a run may replace the file while we look
+        tensors = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        text = header.get("__metadata__", {})
         return tensors, {key: json.loads(value) for key, value in text.items()}
     except (SafetensorError, OSError, ValueError) as error:
         raise RunError(

@@ -20,6 +20,8 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from ..errors import RunError
+
 __all__ = ["World", "join_world", "restarted", "synchronise_batch_norm"]
 
 _joined = count()  # how often this process has joined the others
@@ -50,6 +52,12 @@ class World:
         if self.size > 1:
             dist.barrier()
 
+    def align(self, model: nn.Module) -> None:
+        """Give every process the first one's buffers, such as BatchNorm's running statistics."""
+        if self.size > 1:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, 0)
+
     def share(self, model: nn.Module) -> nn.Module:
         """The model with its gradients averaged over all processes."""
         if self.size == 1:
@@ -67,22 +75,48 @@ def _restarts() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
+def _attempt() -> str:
+    """A name that processes of one attempt have in common, and no other attempt.
+
+    torchrun keeps its store over restarts, and with it the addresses of processes that are gone.
+    On one machine the number of restarts tells attempts apart. Each of several machines counts
+    its own, so there torchrun must be told not to keep the store: see docs/training.md.
+    """
+    several = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
+    return "attempt" if several else f"attempt-{_restarts()}"
+
+
+def _place(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise RunError(
+            f"configuration: expected device to be 'auto', 'cpu' or 'cuda', got {device!r}."
+        ) from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise RunError(
+            f"configuration: expected a device that is here, got {device!r}. PyTorch finds no GPU. "
+            f"Use 'cpu' or 'auto'."
+        )
+    return place
+
+
 @contextmanager
 def join_world(device: str = "auto") -> Iterator[World]:
     """Join the processes that ``torchrun`` started; alone, be the only one."""
-    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    place = _place(device)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield World(device=torch.device(kind))
+        yield World(device=place)
         return
-    place = torch.device(kind)
     if place.type == "cuda":
         place = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(place)
     backend = "nccl" if place.type == "cuda" else "gloo"
-    # torchrun keeps its store over restarts, and with it the addresses of processes that are gone.
     store, rank, size = next(rendezvous("env://"))
-    store = PrefixStore(f"attempt-{_restarts()}-{next(_joined)}", store)
+    store = PrefixStore(f"{_attempt()}-{next(_joined)}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
         yield World(dist.get_rank(), dist.get_world_size(), place)

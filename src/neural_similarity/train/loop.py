@@ -27,6 +27,8 @@ from .tensorboard import tensorboard_events
 
 __all__ = ["Progress", "Watch", "carry_out", "train"]
 
+_SAME_SIGNAL = 3.0  # seconds
+
 Watch = Callable[[dict[str, Any]], None]
 """Is told of every line of metrics, and of each step as ``{"kind": "step", ...}``."""
 
@@ -91,16 +93,20 @@ def carry_out(
 ) -> None:
     """Train the task that ``prepare`` makes into the folder of a run; as :func:`train` says."""
     config = run.config
-    resume = resume or restarted()
     with join_world(config.device) as world:
+        # A machine whose own workers were not lost does not know of the restart.
+        resume = bool(world.sum(torch.tensor(float(resume or restarted()))))
         if config.threads:
             torch.set_num_threads(config.threads)
         run.check_folder(resume, force)
         task = prepare(world)
         world.wait()  # until nobody looks into the folder any more
-        if world.first and not (resume and run.exists()):
-            run.create(force)
         with ExitStack() as stack:
+            if world.first:
+                stack.enter_context(run.alone())
+                if not (resume and run.exists()):
+                    run.create(force)
+            world.wait()
             watches = [watch] if watch is not None else []
             if tensorboard and world.first:
                 watches.append(stack.enter_context(tensorboard_events(run.folder)))
@@ -134,6 +140,7 @@ class _Job:
         model.to(world.device, memory_format=layout)  # type: ignore[call-overload]
         optimizer = build_optimizer(config, model)
         progress = Progress()
+        run.check_data(task.facts())
         if resume and run.has_checkpoint():
             known = resume_checkpoint(run.folder, model, optimizer)
             progress = Progress(**{name: known[name] for name in asdict(progress)})
@@ -187,7 +194,8 @@ class _Job:
         began = time.perf_counter()
         batch = [part.to(world.device) for part in batch]
         # Randomness inside the network, such as dropout, is a function of seed, process and step.
-        torch.manual_seed((config.seed * world.size + world.rank) * 2**32 + progress.step)
+        process = (config.seed * world.size + world.rank) % 2**31
+        torch.manual_seed(process * 2**32 + progress.step)
         rate = config.learning_rate * SCHEDULES[config.schedule](progress.step / total)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -200,11 +208,7 @@ class _Job:
         told = torch.tensor([loss.item(), math.nan if wrong is None else wrong.item(), bool(stop)])
         mean_loss, error, stopping = (world.sum(told) / world.size).tolist()
         if not math.isfinite(mean_loss):
-            raise RunError(
-                f"{self.run.folder}: expected a finite loss, got {mean_loss} at step "
-                f"{progress.step + 1} of {total}, learning rate {rate:.3g}. Training has diverged; "
-                f"the last checkpoint is as it was. Use a lower lr, or set grad_clip."
-            )
+            raise self.diverged(f"a finite loss, got {mean_loss}", progress.step + 1)
         self.optimizer.step()
         progress.step += 1
         self.times.append(time.perf_counter() - began)
@@ -233,9 +237,13 @@ class _Job:
     def evaluate(self) -> None:
         """Measure the error; keep the weights if it is the lowest yet."""
         progress = self.progress
+        self.check_weights()
+        self.world.align(self.task.model)
         found = self.task.evaluate(self.world)
         if found is None:
             return
+        if not math.isfinite(found.get("loss", 0.0)):
+            raise self.diverged(f"a finite loss in evaluation, got {found['loss']}", progress.step)
         now = {
             "step": progress.step,
             "epoch": progress.step / len(self.task.batches),
@@ -254,7 +262,20 @@ class _Job:
         for watch in self.watches:
             watch(line)
 
+    def check_weights(self) -> None:
+        """The loss tells of a step only at the next one; what is kept must be sound."""
+        for name, tensor in self.task.model.state_dict().items():
+            if tensor.is_floating_point() and not tensor.isfinite().all():
+                raise self.diverged(f"finite weights, got others in {name}", self.progress.step)
+
+    def diverged(self, what: str, step: int) -> RunError:
+        return RunError(
+            f"{self.run.folder}: expected {what} at step {step}. Training has diverged; the last "
+            f"checkpoint is as it was. Use a lower lr, or set grad_clip."
+        )
+
     def save(self) -> None:
+        self.check_weights()
         if self.world.first:
             write_checkpoint(
                 self.run.folder, self.task.model, self.optimizer, asdict(self.progress)
@@ -263,13 +284,20 @@ class _Job:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM, so that a step is never torn; a second one is not waited for."""
+    """Collect Ctrl-C and SIGTERM, so that a step is never torn; a later one is not waited for.
+
+    What comes within seconds of the first is the same: schedulers signal every process, and
+    torchrun passes the signal on.
+    """
     got: list[int] = []
     before = {}
+    first = 0.0
 
     def collect(number: int, frame: Any) -> None:
-        if got:
+        nonlocal first
+        if got and time.monotonic() - first > _SAME_SIGNAL:
             raise KeyboardInterrupt
+        first = first or time.monotonic()
         got.append(number)
 
     try:

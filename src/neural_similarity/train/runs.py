@@ -16,7 +16,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from torch import Tensor, nn
 from .. import __version__, _check
 from ..data import ImageSet, eval_loader
 from ..errors import RunError
-from .build import build_model, test_images
+from .build import build_model, unseen_images
 from .checkpoint import read_weights, write_atomically
 from .config import TrainConfig
 from .distributed import World
@@ -36,8 +37,14 @@ from .settings import COMMANDS, Settings, check_kind
 
 __all__ = ["MetricsFile", "Run", "RunFolder", "here_and_now", "read_comparison", "write_comparison"]
 
-_COMPARISON = "comparison.json"
+try:
+    import fcntl
+except ImportError:  # no such locks on this system: there, train one run at a time into a folder
+    fcntl = None  # type: ignore[assignment]
 
+_COMPARISON = "comparison.json"
+MAY_DIFFER = ("data_dir", "device", "workers")
+"""Settings that a run may go on with other values of: they do not decide its result."""
 
 _Config = TypeVar("_Config", bound=Settings)
 
@@ -64,17 +71,17 @@ class RunFolder(Generic[_Config]):
         path = Path(folder)
         file = path / "config.json"
         kind = cls.config_class.kind
+        if not path.is_dir():
+            raise RunError(f"{path}: expected the folder of a run, got none.")
+        if (path / _COMPARISON).is_file():
+            names = ", ".join(str(path / name) for name in _read_json(path / _COMPARISON, dict))
+            raise RunError(f"{path}: expected one run, got a folder of several: {names}.")
         if not file.is_file():
             raise RunError(
                 f"{path}: expected a run, got a folder without config.json. `{COMMANDS[kind]} "
                 f"--out {path}` makes one."
-                if path.is_dir()
-                else f"{path}: expected the folder of a run, got none."
             )
-        try:
-            settings = json.loads(file.read_text())
-        except json.JSONDecodeError as error:
-            raise RunError(f"{file}: expected JSON, got a damaged file ({error}).") from error
+        settings = _read_json(file, dict)
         check_kind(path, "a run", {"kind": "train", **settings}, kind)
         moved = {} if data_dir is None else {"data_dir": str(data_dir)}
         return cls(path, cls.config_class.from_dict({**settings, **moved}))  # type: ignore[arg-type]
@@ -88,6 +95,7 @@ class RunFolder(Generic[_Config]):
         if resume and self.exists():
             known, wanted = type(self).open(self.folder).config.to_dict(), self.config.to_dict()
             differing = [name for name in wanted if wanted[name] != known[name]]
+            differing = [name for name in differing if name not in MAY_DIFFER]
             if differing:
                 raise RunError(
                     f"{self.folder}: expected the settings the run began with, got others for "
@@ -99,12 +107,31 @@ class RunFolder(Generic[_Config]):
             _check_new(self.folder)
 
     def create(self, force: bool = False) -> None:
-        """Make the folder and write the configuration."""
-        if force and self.folder.exists():
-            _check_replaceable(self.folder)
-            shutil.rmtree(self.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Write the configuration into the folder, which is there and ours alone."""
+        if force:
+            _clear(self.folder)
+        _check_new(self.folder)
         _write_json(self.folder / "config.json", self.config.to_dict())
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Make the folder if need be, and keep other processes from training into it.
+
+        The lock is one of the system, on the folder itself: it ends with its process.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            raise RunError(
+                f"{self.folder}: expected a folder for this process alone, got one that another "
+                f"process trains into. Wait for it, or choose another --out."
+            ) from error
+        finally:
+            os.close(handle)
 
     def has_checkpoint(self) -> bool:
         """Whether there are weights to go on with."""
@@ -123,17 +150,19 @@ class RunFolder(Generic[_Config]):
         return latest
 
     def remember_start(self, facts: Mapping[str, Any], world: World) -> None:
-        """Add to ``environment.json``; refuse to go on with other data."""
-        starts = self._starts()
-        copies = facts["data_copies"]
+        """Add to ``environment.json``."""
         start = {**here_and_now(world), **facts}
+        _write_json(self.folder / "environment.json", [*self._starts(), start])
+
+    def check_data(self, facts: Mapping[str, Any]) -> None:
+        """Raise if the run began with other data."""
+        starts, copies = self._starts(), facts["data_copies"]
         if starts and starts[0]["data_copies"] != copies:
             raise RunError(
                 f"{self.folder}: expected the data the run began with, got another copy of "
                 f"{self.config.data!r} ({copies}, not {starts[0]['data_copies']}). Put the "
                 f"first one back, or begin a new run."
             )
-        _write_json(self.folder / "environment.json", [*starts, start])
 
     def weights(self, which: str) -> Path:
         """The file of the ``"last"`` or the ``"best"`` weights."""
@@ -157,7 +186,7 @@ class RunFolder(Generic[_Config]):
 
     def _starts(self) -> list[dict[str, Any]]:
         file = self.folder / "environment.json"
-        starts: list[dict[str, Any]] = json.loads(file.read_text()) if file.is_file() else []
+        starts: list[dict[str, Any]] = _read_json(file, list) if file.is_file() else []
         return starts
 
 
@@ -177,9 +206,20 @@ class Run(RunFolder[TrainConfig]):
         read_weights(file, model)
         return model.eval()
 
-    def test_set(self) -> ImageSet:
-        """The images the run was evaluated on."""
-        return test_images(self.config)
+    def test_set(self, split: str | None = None) -> ImageSet:
+        """Images the run was not trained on, of the classes it was trained on.
+
+        ``split`` is ``"test"``, or ``"validation"`` for training images that were set apart; None
+        is the former where a data set has test images of the same classes.
+        """
+        images = unseen_images(self.config, split)
+        if images.classes != self.classes():
+            raise RunError(
+                f"{self.folder}: expected images of the classes the run was trained on, got "
+                f"{len(images.classes)} classes in {images.name!r} that are others or in another "
+                f"order. Are these the same data?"
+            )
+        return images
 
     def example(self, count: int = 8) -> Tensor:
         """The first test images, as the network takes them."""
@@ -199,7 +239,7 @@ class MetricsFile:
 
     def write(self, line: dict[str, Any]) -> None:
         """Add a line, at once."""
-        self._file.write(json.dumps(line) + "\n")
+        self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
 
     def close(self) -> None:
@@ -211,7 +251,11 @@ class MetricsFile:
         if not path.is_file():
             return []
         text = path.read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        try:
+            return [json.loads(line) for line in lines]
+        except json.JSONDecodeError as error:
+            raise RunError(f"{path}: expected JSON, got a damaged line ({error}).") from error
 
 
 def here_and_now(world: World) -> dict[str, Any]:
@@ -233,8 +277,7 @@ def here_and_now(world: World) -> dict[str, Any]:
 def write_comparison(folder: Path, configs: Mapping[str, Settings], force: bool) -> None:
     """Begin a folder of several runs that are to be compared."""
     if force and folder.exists():
-        _check_replaceable(folder)
-        shutil.rmtree(folder)
+        _clear(folder)
     _check_new(folder)
     folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / _COMPARISON, {name: c.to_dict() for name, c in configs.items()})
@@ -245,20 +288,59 @@ def read_comparison(folder: Path, kind: type[_Config]) -> dict[str, _Config] | N
     file = folder / _COMPARISON
     if not file.is_file():
         return None
-    known = json.loads(file.read_text())
+    known = _read_json(file, dict)
     for config in known.values():
         check_kind(folder, "runs", {"kind": "train", **config}, kind.kind)
     return {name: kind.from_dict(config) for name, config in known.items()}
 
 
+def _clear(folder: Path) -> None:
+    """Empty a folder of runs; the folder itself stays, as it may be locked."""
+    _check_replaceable(folder)
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 def _check_replaceable(folder: Path) -> None:
-    """Raise unless a folder is new, empty, or holds runs: nothing else is ever removed."""
-    ours = any((folder / name).is_file() for name in ("config.json", _COMPARISON))
-    if folder.exists() and not ours and (not folder.is_dir() or any(folder.iterdir())):
+    """Raise unless a folder is new, or holds nothing but runs: nothing else is ever removed."""
+    foreign = _foreign(folder) if folder.exists() else None
+    if foreign is not None:
         raise RunError(
-            f"{folder}: expected a run to replace, got something else. It is left alone. Choose "
-            f"another --out."
+            f"{folder}: expected a run to replace, got something else ({foreign.name}). It is left "
+            f"alone. Choose another --out."
         )
+
+
+def _foreign(folder: Path) -> Path | None:
+    """Something in a folder that no run writes; None if there is nothing."""
+    if not folder.is_dir():
+        return folder
+    runs = list(_read_json(folder / _COMPARISON, dict)) if (folder / _COMPARISON).is_file() else []
+    for path in folder.iterdir():
+        if path.name in runs:
+            inside = _foreign(path)
+            if inside is not None:
+                return inside
+        elif not _is_ours(path):
+            return path
+    return None
+
+
+def _is_ours(path: Path) -> bool:
+    if path.name == "config.json":  # many programs have one
+        settings: dict[str, Any] = _read_json(path, dict)
+        return {"model", "data"} <= settings.keys()
+    return path.name in _OURS or path.suffix in _OUR_SUFFIXES
+
+
+_OURS = {
+    "environment.json", "metrics.jsonl", _COMPARISON, "curves.png", "comparison.png",
+    "methods.png", "report.html", "inspect", "results", "tensorboard",
+}  # fmt: skip
+_OUR_SUFFIXES = {".safetensors", ".onnx", ".pt2", ".part"}
 
 
 def _check_new(folder: Path) -> None:
@@ -268,6 +350,16 @@ def _check_new(folder: Path) -> None:
             f"{folder}: expected a new folder, got one that is there. Go on with --resume, "
             f"replace it with --force, or choose another --out."
         )
+
+
+def _read_json(path: Path, kind: type[Any]) -> Any:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # JSON's own, and that of text that is none
+        raise RunError(f"{path}: expected JSON, got a damaged file ({error}).") from error
+    if not isinstance(value, kind):
+        raise RunError(f"{path}: expected {kind.__name__}, got {type(value).__name__}.")
+    return value
 
 
 def _write_json(path: Path, value: Any) -> None:

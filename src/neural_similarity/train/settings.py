@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
@@ -95,6 +96,8 @@ class Settings:
                       "checkpoint_minutes", "momentum", "seed")  # fmt: skip
         self.at_least(1, "batch_size", "eval_every", "log_every", "threads")
         self.above(0, "steps", "lr", "image_size", "hidden")
+        if self.threads is not None and self.threads > 1024:
+            raise RunError(f"configuration: expected at most 1024 threads, got {self.threads}.")
         if self.seed >= 2**31:
             raise RunError(f"configuration: expected seed below 2**31, got {self.seed}.")
 
@@ -174,3 +177,5 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
                  dict: "names and values", NoneType: "none"}  # fmt: skip
         expected = " or ".join(words[k] for k in kinds)
         raise RunError(f"configuration: expected {name} to be {expected}, got {value!r}.")
+    if isinstance(value, float) and not isfinite(value):
+        raise RunError(f"configuration: expected {name} to be a finite number, got {value}.")
