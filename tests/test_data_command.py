@@ -175,6 +175,11 @@ main()
 """
 
 
+def heed_interrupts():
+    """A shell lets what it runs in the background ignore Ctrl-C, and so would our child."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_an_interrupted_get_goes_on(run, server, tmp_path):
     """In a terminal of its own: a bar is drawn, Ctrl-C ends it, the next command resumes."""
     remote = SOURCES["cifar10"].files[0]
@@ -182,8 +187,9 @@ def test_an_interrupted_get_goes_on(run, server, tmp_path):
     ours, theirs = pty.openpty()
     arguments = [remote.url, remote.checksum, remote.size, tmp_path / "data"]
     process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_GET, *map(str, arguments)], stderr=theirs, stdout=theirs
-    )
+        [sys.executable, "-c", SLOW_GET, *map(str, arguments)], stderr=theirs, stdout=theirs,
+        preexec_fn=heed_interrupts,
+    )  # fmt: skip
     os.close(theirs)
     until = time.monotonic() + 240
     while not (part.exists() and part.stat().st_size > 500) and time.monotonic() < until:
