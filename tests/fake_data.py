@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from neural_similarity.data import MemorySet
+from neural_similarity.data import MemorySet, registry
 
 
 def memory_set(count=50, channels=3, height=6, width=5, classes=4) -> MemorySet:
@@ -76,3 +76,10 @@ def write_photos(folder, classes=("cat", "dog"), each=5, size=(30, 24)):
             pixels = random.integers(256, size=(size[1], size[0], 3), dtype=np.uint8)
             Image.fromarray(pixels).save(path)
     return folder
+
+
+def own_datasets() -> list[str]:
+    """The data sets of the library, without those that other tests make known."""
+    loads = {name: load for name, (_, load) in registry._REGISTRY.items()}
+    homes = {name: getattr(load, "func", load).__module__ for name, load in loads.items()}
+    return [name for name, home in homes.items() if home.startswith("neural_similarity.")]
