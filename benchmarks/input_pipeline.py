@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -29,8 +30,8 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     torch.manual_seed(0)
     model = ns.create_model("cnn9", image_size=SIDE).to(memory_format=torch.channels_last)
     with tempfile.TemporaryDirectory() as scratch:
-        os.environ["NEURAL_SIMILARITY_CACHE"] = scratch
-        photos = folder(Path(scratch) / "photos")
+        with mock.patch.dict(os.environ, NEURAL_SIMILARITY_CACHE=scratch):
+            photos = folder(Path(scratch) / "photos")
         return {
             f"a batch from memory and a CNN-9 step, batch {BATCH}, {SIDE}×{SIDE}": race(
                 memory_contestants(model), rounds
