@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 FIRST_LOOK = {
-    "data": "digits", "model": "cnn9", "similarity": "none,static,dynamic", "epochs": 15.0,
+    "data": "digits", "model": "cnn9", "similarity": "none,static,dynamic", "epochs": 12.0,
     "log_every": 3,
 }  # fmt: skip
 """What is trained when nothing is asked for."""
