@@ -12,6 +12,7 @@ import time
 import pytest
 import torch
 from command import nsl, nsl_process, one_line
+from fake_data import write_photos
 from safetensors.torch import load_file
 
 import neural_similarity as ns
@@ -29,11 +30,11 @@ def run(capsys, monkeypatch, tmp_path):
     return lambda *arguments: nsl(capsys, monkeypatch, *arguments)
 
 
-def start(*arguments, cwd):
+def start(*arguments, cwd, **options):
     return subprocess.Popen(
         [sys.executable, "-m", "neural_similarity", *map(str, arguments)], cwd=cwd,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, **options,
     )  # fmt: skip
 
 
@@ -215,6 +216,20 @@ def test_stopping_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path, number):
     assert err == "nsl: stopped. Go on with: nsl train --resume --out run\n"
     assert saved_step(tmp_path / "run") == steps(tmp_path / "run")[-1]
     assert Run.open(tmp_path / "run").load_model() is not None
+
+
+def test_a_signal_to_all_processes_leaves_a_checkpoint(tmp_path):
+    """As schedulers send it: workers that decode images get it too."""
+    folder = write_photos(tmp_path / "photos", each=10)
+    arguments = ("train", *SMALL, "--data", "imagefolder", "--data-dir", folder, "--epochs", 5000)
+    arguments += ("--set", "image_size=8", "--set", "workers=1", "--set", "log_every=1")
+    process = start(*arguments, "--out", "run", cwd=tmp_path, start_new_session=True)
+    wait_for(lambda: saved_step(tmp_path / "run"), process)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.endswith("nsl: stopped. Go on with: nsl train --resume --out run\n")
+    assert saved_step(tmp_path / "run") == steps(tmp_path / "run")[-1]
 
 
 def test_a_full_disk_ends_in_one_line_with_the_last_checkpoint_intact(tmp_path):
