@@ -107,7 +107,8 @@ class RunFolder(Generic[_Config]):
             _check_new(self.folder)
 
     def create(self, force: bool = False) -> None:
-        """Write the configuration into the folder, which is there and ours alone."""
+        """Make the folder, or empty it, and write the configuration."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         if force:
             _clear(self.folder)
         _check_new(self.folder)
