@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import pytest
 import torch
 from fewshot_runs import SMALL, torchrun
+from killing import Killed, killed_at, timeless
 from safetensors.torch import load_file
 
 import neural_similarity as ns
@@ -14,23 +15,6 @@ from neural_similarity.fewshot.base_data import EpisodeLoader, base_classes
 from neural_similarity.fewshot.training import validating_method
 from neural_similarity.train import Run, TrainConfig
 from neural_similarity.train.distributed import World
-
-
-class Killed(BaseException):
-    """Stands for a process that is gone between two steps."""
-
-
-def killed_at(step):
-    def watch(line):
-        if line["kind"] == "step" and line["step"] == step:
-            raise Killed
-
-    return watch
-
-
-def timeless(metrics):
-    clock = {"seconds", "images_per_second", "step_seconds"}
-    return [{k: v for k, v in line.items() if k not in clock} for line in metrics]
 
 
 @pytest.mark.parametrize("method", ["proto", "finetune", "maml"])

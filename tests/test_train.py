@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
+from killing import Killed, killed_at, timeless
 from safetensors.torch import load_file
 from torch import nn
 
@@ -24,24 +25,6 @@ SMALL = TrainConfig(
 """Four batches an epoch, twelve steps."""
 
 KINDS = ("none", "static", "dynamic")
-
-
-class Killed(BaseException):
-    """Stands for a process that is gone between two steps."""
-
-
-def killed_at(step):
-    def watch(line):
-        if line["kind"] == "step" and line["step"] == step:
-            raise Killed
-
-    return watch
-
-
-def timeless(metrics):
-    """Metrics without what depends on the clock."""
-    clock = {"seconds", "images_per_second", "step_seconds"}
-    return [{k: v for k, v in line.items() if k not in clock} for line in metrics]
 
 
 def assert_same_run(one, other):

@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from test_train import SMALL, Killed, assert_same_run, killed_at
+from killing import Killed, killed_at
+from test_train import SMALL, assert_same_run
 from torch import nn
 
 from neural_similarity.models import register_model

@@ -72,7 +72,7 @@ def fewshot(
     """Learn new classes from a few images each: train a method, test it, compare several.
 
     With no options: several methods are trained and tested side by side on characters of many
-    scripts, which takes about three minutes and fetches nothing.
+    scripts, which takes some minutes and fetches nothing.
 
     \b
     nsl fewshot

@@ -140,13 +140,14 @@ class _Job:
         model.to(world.device, memory_format=layout)  # type: ignore[call-overload]
         optimizer = build_optimizer(config, model)
         progress = Progress()
-        run.check_data(task.facts())
+        facts = task.facts()
+        run.check_data(facts)
         if resume and run.has_checkpoint():
             known = resume_checkpoint(run.folder, model, optimizer)
             progress = Progress(**{name: known[name] for name in asdict(progress)})
         metrics = None
         if world.first:
-            run.remember_start(task.facts(), world)
+            run.remember_start(facts, world)
             metrics = MetricsFile(run.folder / "metrics.jsonl", progress.step)
         return cls(run, task, world, watches, optimizer, progress, metrics)
 

@@ -1,0 +1,19 @@
+"""Runs that are killed between two steps, and what must not differ afterwards."""
+
+
+class Killed(BaseException):
+    """Stands for a process that is gone between two steps."""
+
+
+def killed_at(step):
+    def watch(line):
+        if line["kind"] == "step" and line["step"] == step:
+            raise Killed
+
+    return watch
+
+
+def timeless(metrics):
+    """Metrics without what depends on the clock."""
+    clock = {"seconds", "images_per_second", "step_seconds"}
+    return [{k: v for k, v in line.items() if k not in clock} for line in metrics]
