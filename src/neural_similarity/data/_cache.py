@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from .._files import whole_file
 from ..ops.similarity_conv.compiled import cache_directory
 from .sets import MemorySet, fingerprint
 
@@ -81,11 +81,7 @@ def _keep(path: Path, write: Callable[[Path], object]) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
-        try:
-            write(scratch)
-            scratch.replace(path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        with whole_file(path) as file:
+            write(file)
     except (OSError, SafetensorError) as error:
         _LOGGER.warning("neural_similarity: %s could not be kept: %s", path.name, error)
