@@ -7,6 +7,7 @@ working for people who never heard of this module.
 __all__ = [
     "AttachError",
     "DataError",
+    "DivergedError",
     "ExportError",
     "FetchError",
     "FileFormatError",
@@ -58,6 +59,19 @@ class ExportError(NeuralSimilarityError, RuntimeError):
 
 class RunError(NeuralSimilarityError, ValueError):
     """A training run cannot begin, go on or be read; what was on disk is as it was."""
+
+
+class DivergedError(RunError):
+    """Training has diverged: its loss or its weights are no longer numbers.
+
+    Args:
+        message: what was seen.
+        step: at which step.
+    """
+
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.step = step
 
 
 class SkippedLayerWarning(UserWarning):

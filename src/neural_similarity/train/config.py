@@ -27,12 +27,13 @@ class TrainConfig(Settings):
     validation: float = setting(0.0, "share of the training images to evaluate on, not to train")
     workers: int = setting(2, "processes that decode images, for image folders")
     label_smoothing: float = setting(0.01, "share of each label spread over all classes")
+    filter_orthogonality: float = setting(0.0, "penalty on filters that are not orthogonal")
 
     kind: ClassVar[str] = "train"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(0, "workers")
+        self.at_least(0, "workers", "filter_orthogonality")
         self.above(0, "epochs")
         for name in ("validation", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import RunError
+from ..errors import DivergedError
 from .build import build_optimizer
 from .checkpoint import resume_checkpoint, write_checkpoint, write_weights
 from .config import TrainConfig
@@ -67,7 +67,8 @@ def train(
         tensorboard: write events for TensorBoard into the folder as well.
 
     Raises:
-        RunError: the folder holds something else, or the loss is no longer a number.
+        RunError: the folder holds something else.
+        DivergedError: the loss is no longer a number.
         KeyboardInterrupt: on Ctrl-C or SIGTERM, when the checkpoint is written.
     """
     run = Run.open(folder) if config is None else Run(folder, config)
@@ -269,10 +270,11 @@ class _Job:
             if tensor.is_floating_point() and not tensor.isfinite().all():
                 raise self.diverged(f"finite weights, got others in {name}", self.progress.step)
 
-    def diverged(self, what: str, step: int) -> RunError:
-        return RunError(
+    def diverged(self, what: str, step: int) -> DivergedError:
+        return DivergedError(
             f"{self.run.folder}: expected {what} at step {step}. Training has diverged; the last "
-            f"checkpoint is as it was. Use a lower lr, or set grad_clip."
+            f"checkpoint is as it was. Use a lower lr, or set grad_clip.",
+            step,
         )
 
     def save(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..convert import filter_orthogonality_penalty
 from .build import Data, build_data, build_model
 from .config import TrainConfig
 from .distributed import World
@@ -66,7 +67,7 @@ class Classification:
         return self.data.facts()
 
     def network(self) -> nn.Module:
-        return _Classifier(self.model, self.config.label_smoothing)
+        return _Classifier(self.model, self.config)
 
     def evaluate(self, world: World) -> dict[str, Any]:
         result = evaluate(self.model, self.data.test, world)
@@ -74,11 +75,13 @@ class Classification:
 
 
 class _Classifier(nn.Module):
-    def __init__(self, model: nn.Module, label_smoothing: float) -> None:
+    def __init__(self, model: nn.Module, config: TrainConfig) -> None:
         super().__init__()
-        self.model, self.label_smoothing = model, label_smoothing
+        self.model, self.config = model, config
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        scores = self.model(images)
-        loss = F.cross_entropy(scores, labels, label_smoothing=self.label_smoothing)
+        scores, config = self.model(images), self.config
+        loss = F.cross_entropy(scores, labels, label_smoothing=config.label_smoothing)
+        if config.filter_orthogonality:
+            loss = loss + filter_orthogonality_penalty(self.model, config.filter_orthogonality)
         return loss, (scores.detach().argmax(1) != labels).float().mean()

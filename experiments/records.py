@@ -1,0 +1,78 @@
+"""What is kept of a run: one JSON file, written once and never edited.
+
+::
+
+    results/table4/short/dynamic-diagonal-0.json
+
+It holds the configuration, commit, machine and copies of the data, the metrics over time, column by
+column, and what the network was tested to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from neural_similarity.errors import FileFormatError
+
+from .rows import Row
+
+__all__ = ["RESULTS", "as_columns", "commit", "read_record", "record_file", "write_record"]
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def record_file(results: Path, row: Row, budget: str, seed: int) -> Path:
+    """Where the result of a run is kept."""
+    return results / f"{row.key(budget, seed)}.json"
+
+
+def read_record(file: Path) -> dict[str, Any] | None:
+    """A result, if it is there."""
+    if not file.is_file():
+        return None
+    try:
+        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileFormatError(f"{file}: expected JSON, got a damaged file ({error}).") from error
+    return record
+
+
+def write_record(file: Path, record: dict[str, Any]) -> None:
+    """Keep a result; one that is there already is never replaced."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    written = file.with_suffix(f".{os.getpid()}.part")
+    written.write_text(_dump(record), encoding="utf-8")
+    try:
+        os.link(written, file)  # fails if there is one, where renaming would replace it
+    finally:
+        written.unlink()
+
+
+def as_columns(lines: Iterable[dict[str, Any]], digits: int = 5) -> dict[str, dict[str, list[Any]]]:
+    """Metrics by kind and name: ``{"train": {"step": [...], "loss": [...]}, "eval": ...}``."""
+    columns: dict[str, dict[str, list[Any]]] = {}
+    for line in lines:
+        kept = columns.setdefault(line["kind"], {})
+        for name, value in line.items():
+            if name != "kind":
+                short = float(f"{value:.{digits}g}") if isinstance(value, float) else value
+                kept.setdefault(name, []).append(short)
+    return columns
+
+
+def commit() -> str:
+    """The commit that ran, with a mark if files were changed since."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
+    return done.stdout.strip() or "unknown"
+
+
+def _dump(record: dict[str, Any]) -> str:
+    """One line a value, so that long columns do not make long files."""
+    lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in record.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,0 +1,128 @@
+"""What `nsl reproduce` does: the paper's tables, row by row, and a report of what was found."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from neural_similarity.errors import UnknownNameError
+
+from .records import RESULTS
+from .rows import BUDGETS
+from .tables import TABLES, table
+
+__all__ = ["app"]
+
+WORK = Path("runs/reproduce")
+
+app = typer.Typer(
+    help="Reproduce the paper's tables: train what is missing, then report what was found.\n\n"
+    "Every run leaves one JSON file, which is never edited. Runs that were killed go on where they "
+    "were, and several processes may share the work.\n\n"
+    "\b\nnsl reproduce list\nnsl reproduce table4 --budget short --seeds 3\nnsl reproduce report",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Budget = Annotated[str, typer.Option(help="smoke, short or paper; see nsl reproduce list.")]
+Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, from 0 on.")]
+Rows = Annotated[str, typer.Option(help="Only these rows, as in cnn,static-diagonal.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Where data sets are; otherwise $NEURAL_SIMILARITY_DATA, otherwise ./data."),
+]
+Results = Annotated[Path, typer.Option(help="Folder of the JSON files.")]
+Work = Annotated[Path, typer.Option(help="Folder of the runs themselves.")]
+
+
+@app.command("list")
+def list_tables(budget: Budget = "short", seeds: Seeds = 3, results: Results = RESULTS) -> None:
+    """Tables and rows, and how many seeds of each are done."""
+    from .records import read_record, record_file
+
+    _check_budget(budget)
+    print("Budgets:")
+    for name, meaning in BUDGETS.items():
+        print(f"  {name:6} {meaning}")
+    for one in TABLES.values():
+        print(f"\n{one.name}: {one.title}\n  {budget}: {one.budgets[budget]}")
+        for row in one.rows:
+            files = [record_file(results, row, budget, seed) for seed in range(seeds)]
+            done = sum(read_record(file) is not None for file in files)
+            print(f"  {row.name:24} {row.title:70} {done} of {seeds}")
+
+
+def _table_command(name: str, title: str) -> None:
+    @app.command(name, help=f"{title}. {TABLES[name].budgets['short'].capitalize()} (short).")
+    def run_table(
+        budget: Budget = "short",
+        seeds: Seeds = 3,
+        rows: Rows = "",
+        data_dir: Data = None,
+        results: Results = RESULTS,
+        work: Work = WORK,
+    ) -> None:
+        _run([name], budget, seeds, rows, data_dir, results, work)
+
+
+for _one in TABLES.values():
+    _table_command(_one.name, _one.title)
+
+
+@app.command("all")
+def run_all(
+    budget: Budget = "short",
+    seeds: Seeds = 3,
+    data_dir: Data = None,
+    results: Results = RESULTS,
+    work: Work = WORK,
+) -> None:
+    """All tables, in the order of nsl reproduce list."""
+    _run(list(TABLES), budget, seeds, "", data_dir, results, work)
+
+
+def _run(
+    names: list[str],
+    budget: str,
+    seeds: int,
+    rows: str,
+    data_dir: Path | None,
+    results: Path,
+    work: Path,
+) -> None:
+    from neural_similarity.cli._progress import TrainingBar, progress_bar
+
+    from .work import Queue, jobs_of
+
+    _check_budget(budget)
+    chosen = [name.strip() for name in rows.split(",") if name.strip()]
+    jobs = jobs_of([table(name) for name in names], budget, seeds, chosen)
+    with progress_bar(*TrainingBar.columns()) as bar:
+        queue = Queue(
+            results,
+            work,
+            None if data_dir is None else str(data_dir),
+            tell=lambda line: print(line, flush=True),
+            watch=lambda name: TrainingBar(bar, name),
+        )
+        missing = len(queue.missing(jobs))
+        print(f"{len(jobs)} runs, {missing} of them to be done", flush=True)
+        try:
+            queue.run(jobs)
+        except KeyboardInterrupt:
+            bar.stop()
+            print("nsl: stopped. The same command goes on.", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+
+def _check_budget(budget: str) -> None:
+    if budget not in BUDGETS:
+        raise UnknownNameError(
+            f"reproduce: expected a budget among {', '.join(BUDGETS)}, got {budget!r}."
+        )

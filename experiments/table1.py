@@ -1,0 +1,54 @@
+"""Table 1: which network should predict a dynamic similarity?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from neural_similarity.train import TrainConfig
+
+from .rows import Table, rows_of
+from .table4 import CIFAR10, IN_WORDS, ON_CIFAR10
+
+_rows, row = rows_of("table1", CIFAR10)
+
+
+@row()
+def cnn_predictor(base: TrainConfig) -> TrainConfig:
+    """Dynamic NSN (CNN)
+
+    The paper normalises the predictor's output or squashes it, and does not say which its number
+    is of: here it is normalised.
+    """
+    return replace(_cnn(base), predictor_options={"output": "normalized", "start": "authors"})
+
+
+@row()
+def cnn_predictor_sigmoid(base: TrainConfig) -> TrainConfig:
+    """Dynamic NSN (CNN), squashed"""
+    return replace(_cnn(base), predictor_options={"output": "sigmoid", "start": "authors"})
+
+
+@row()
+def cnn_predictor_bare(base: TrainConfig) -> TrainConfig:
+    """Dynamic NSN (CNN), neither normalised nor squashed
+
+    The paper says that it cannot converge. It is drawn at He's scale, as networks are by default.
+    """
+    options = {"output": "none", "start": "authors", "first_scale": 1.0, "last_scale": 1.0}
+    return replace(_cnn(base), predictor_options=options)
+
+
+def _cnn(base: TrainConfig) -> TrainConfig:
+    return replace(base, similarity="dynamic", predictor="conv")
+
+
+TABLE = Table(
+    name="table1",
+    title="Networks that predict a dynamic similarity, CIFAR-10",
+    rows=(ON_CIFAR10.row("cnn"), *_rows, ON_CIFAR10.row("dynamic-diagonal")),
+    metric="error",
+    baseline="cnn",
+    paper={"cnn": 7.78, "cnn-predictor": 7.04, "dynamic-diagonal": 6.85},
+    budgets=IN_WORDS,
+)
+TABLES = (TABLE,)
