@@ -1,14 +1,13 @@
 """How good are the backbones that come with the package, and what does half precision cost?
 
 Makes the files of ``src/neural_similarity/fewshot/pretrained`` and their card from two runs that
-were trained alike but for the similarity::
+were trained alike but for the similarity, such as two rows of Table 6::
 
-    nsl train --model cnn4 --data cifar-fs --similarity dynamic --out runs/dynamic
-    nsl train --model cnn4 --data cifar-fs --similarity none --out runs/plain
-    python -m experiments.backbone runs/dynamic runs/plain
+    nsl reproduce table6 --rows dynamic,finetune --seeds 1
+    python -m experiments.backbone runs/reproduce/table6/short/{dynamic-0,finetune-0}
 
-Each network is measured as trained and as stored: on images of its own classes that it was not
-trained on, and, where the data set has other classes for tests, on 5-way episodes of those.
+Each network is measured as trained and as stored, on 5-way episodes of the test classes, of which
+it has seen none.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ import torch
 
 import neural_similarity
 from neural_similarity import fewshot
-from neural_similarity.data import Episodes, dataset_info, eval_loader, load_dataset
+from neural_similarity.data import Episodes, MemorySet, dataset_info, load_dataset
 from neural_similarity.errors import RunError
-from neural_similarity.train import Run, evaluate
+from neural_similarity.fewshot import FewShotConfig, FewShotRun
 
 NAMES = ("cnn4-dynamic", "cnn4-plain")
 METHODS = ("proto", "ridge")
@@ -38,25 +37,23 @@ class Facts:
     size: int
     parameters: int
     command: str
-    error: float
-    stored_error: float
-    images: int
-    few_shot: dict[str, str]
-    episodes: int
+    as_trained: dict[str, str]
+    as_stored: dict[str, str]
 
 
 def main() -> None:
     arguments = parse()
-    runs = [Run.open(arguments.dynamic), Run.open(arguments.plain)]
-    if runs[0].config.similarity != "dynamic" or runs[1].config.similarity != "none":
+    runs = [FewShotRun.open(arguments.dynamic), FewShotRun.open(arguments.plain)]
+    if [run.config.similarity_kind() for run in runs] != ["dynamic", "none"]:
         raise RunError("backbone: expected a run with a dynamic similarity, then one with none.")
     arguments.out.mkdir(parents=True, exist_ok=True)
     facts = [
         make(run, name, arguments.out, arguments.episodes)
         for run, name in zip(runs, NAMES, strict=True)
     ]
-    (arguments.out / "README.md").write_text(card(runs[0], facts), encoding="utf-8")
-    print((arguments.out / "README.md").read_text())
+    text = card(runs[0], facts, arguments.episodes)
+    (arguments.out / "README.md").write_text(text, encoding="utf-8")
+    print(text)
 
 
 def parse() -> argparse.Namespace:
@@ -68,120 +65,106 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make(run: Run, name: str, out: Path, episodes: int) -> Facts:
+def make(run: FewShotRun, name: str, out: Path, episodes: int) -> Facts:
     """Write a run's backbone in half precision; measure it before and after."""
     trained = fewshot.load_backbone(run.folder)
-    command = command_of(run)
+    command = command_of(run.config)
     file = out / f"{name}.safetensors"
     fewshot.save_backbone(
         file,
         trained.module,
         trained.source or {},
         trained.preprocessing,
-        card=f"{name}: {run.config.model}, similarity {run.config.similarity}, trained on "
+        card=f"{name}: {run.config.model}, similarity {run.config.similarity_kind()}, trained on "
         f"{run.config.data}'s training classes by: {command}. Limits: a small network for small "
         f"images of objects; see the card in the package's folder fewshot/pretrained.",
         half=True,
     )
     stored = fewshot.load_backbone(file)
-    few_shot = few_shot_accuracies(run, stored, episodes)
-    network = run.load_model()
-    error = measured(run, network)
-    features = dict(stored.module.state_dict())
-    network.load_state_dict({**network.state_dict(), **features})
+    test = load_dataset(run.config.data, "test", image_size=run.config.image_size)
+    assert isinstance(test, MemorySet)
     return Facts(
         name=name,
         size=file.stat().st_size,
         parameters=sum(p.numel() for p in stored.module.parameters()),
         command=command,
-        error=error,
-        stored_error=measured(run, network),
-        images=len(run.test_set()),
-        few_shot=few_shot,
-        episodes=episodes,
+        as_trained=accuracies(trained, test, episodes),
+        as_stored=accuracies(stored, test, episodes),
     )
 
 
-def command_of(run: Run) -> str:
-    """How the run was trained, without where its files are."""
-    words = iter(run.environment()["command"][1:])
-    kept = ["nsl"]
-    for word in words:
-        if word in ("--out", "--data-dir"):
-            next(words)
-        elif word not in ("--force", "--resume"):
-            kept.append(word)
-    return " ".join(kept)
+def command_of(config: FewShotConfig) -> str:
+    """The command that trains such a run."""
+    usual, given = _flat(FewShotConfig()), _flat(config)
+    options = ("method", "data", "model", "epochs", "steps", "lr", "seed")
+    words = ["nsl fewshot train"]
+    for name, value in given.items():
+        if value != usual.get(name) and name not in ("data_dir", "threads"):
+            words.append(f"--{name} {value}" if name in options else f"--set {name}={value}")
+    return " ".join(words)
 
 
-def measured(run: Run, network: torch.nn.Module) -> float:
-    """The error on images of the run's own classes."""
-    mean, std = run.normalisation()
-    return evaluate(network, eval_loader(run.test_set(), 256, mean=mean, std=std)).error
+def _flat(config: FewShotConfig) -> dict[str, object]:
+    """Settings by name, those within others as ``options.width``."""
+    flat: dict[str, object] = {}
+    for name, value in config.to_dict().items():
+        inside = value if isinstance(value, dict) else None
+        flat |= {name: value} if inside is None else {f"{name}.{k}": v for k, v in inside.items()}
+    return flat
 
 
-def few_shot_accuracies(run: Run, backbone: fewshot.Backbone, episodes: int) -> dict[str, str]:
-    """Accuracy on 5-way episodes of classes that were not trained on, if there are any."""
-    if dataset_info(run.config.data).kind != "few-shot":
-        return {}
-    test = load_dataset(run.config.data, "test", run.config.data_dir)
-    mean, std = run.normalisation()
-    accuracies = {}
+@torch.no_grad()
+def accuracies(backbone: fewshot.Backbone, test: MemorySet, episodes: int) -> dict[str, str]:
+    """Accuracy on episodes of classes that were not trained on, with a 95 % interval."""
+    preprocessing, found = backbone.preprocessing, {}
     for name in METHODS:
         for shots in (1, 5):
             method = fewshot.create_method(name)
             learner = method.build(backbone.module, 5, backbone.image_shape).eval()
             drawn = Episodes(test.labels, 5, shots, 15, seed=0, count=episodes)
+            mean, std = preprocessing.mean, preprocessing.std
             result = fewshot.evaluate_method(method, learner, test, drawn, mean=mean, std=std)
-            accuracies[f"{name}, {shots} shot"] = f"{result.mean:.1%} ± {result.interval:.1%}"
-    return accuracies
+            found[f"{name}, {shots} shot"] = f"{result.mean:.1%} ± {result.interval:.1%}"
+    return found
 
 
-def card(run: Run, facts: list[Facts]) -> str:
+def card(run: FewShotRun, facts: list[Facts], episodes: int) -> str:
     """The model card, from what was measured."""
     known, config = run.environment(), run.config
+    columns = ["name", "", "parameters", "bytes", *facts[0].as_stored]
     rows = [
-        f"| `{one.name}` | {one.parameters:,} | {one.size:,} | {one.error:.2%} | "
-        f"{one.stored_error:.2%} | "
-        + " | ".join(one.few_shot.values())
-        + (" |" if one.few_shot else "")
+        (f"`{one.name}`", how, f"{one.parameters:,}", f"{one.size:,}", *measured.values())
         for one in facts
+        for how, measured in (("as trained", one.as_trained), ("as stored", one.as_stored))
     ]
-    columns = ["name", "parameters", "bytes", "error", "error as stored", *facts[0].few_shot]
-    head = f"| {' | '.join(columns)} |\n| {' | '.join('---' for _ in columns)} |"
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *rows))
     copies = ", ".join(f"{part} `{copy}`" for part, copy in known["data_copies"].items())
     length = f"{config.epochs:g} epochs" if config.steps is None else f"{config.steps:,} steps"
     commands = "\n".join(f"$ {one.command}" for one in facts)
-    few = (
-        f"The other columns: accuracy over {facts[0].episodes} 5-way episodes of 15 queries, of "
-        f"classes that were not trained on, by the network as stored."
-        if facts[0].few_shot
-        else "This data set has no classes apart, so few-shot accuracy was not measured."
-    )
     return f"""# The backbones that come with the package
 
 Made by `python -m experiments.backbone`; every number here is from that command.
 
-**Data.** `{config.data}`, {len(known["classes"])} classes, side {known["image_size"]}.
-{dataset_info(config.data).description} Copies: {copies}.
+**Data.** The {len(known["classes"])} training classes of `{config.data}`, colour images of side
+{known["image_size"]}. {dataset_info(config.data).description} Copies: {copies}; those of
+CIFAR-100 had their pixel values rounded to multiples of four.
 
 **Recipe.** {length}, batches of {config.batch_size}, {config.optimizer} at
 {config.learning_rate:g}, schedule {config.schedule}, weight decay {config.weight_decay:g}, seed
-{config.seed}, PyTorch {known["torch"]}. The two networks differ in the similarity alone.
+{config.seed}, the weights that are best on the validation classes, PyTorch {known["torch"]}. The
+two networks differ in the similarity alone.
 
 ```console
 {commands}
 ```
 
-**Results.** Kernels are stored in half precision and computed with in single. Error: on
-{facts[0].images:,} images of the training classes that were not trained on.
+**Results.** Accuracy over {episodes} 5-way episodes of 15 queries a class, of the test classes,
+none of which was trained on. Kernels are stored in half precision and computed with in single.
 
-{head}
-{chr(10).join(rows)}
+{lines}
 
-{few}
-
-**Limits.** Small networks that have seen small images of everyday objects and animals. Fine
+**Limits.** Small networks, briefly trained, that have seen small images of everyday objects and
+animals: photographs are scaled down to their side, so what is small in a picture is lost. Fine
 differences, text, medical and aerial images are far from what they know: there a larger backbone
 (`--backbone timm:NAME`) does better. They reflect what their data set holds and leaves out. Do not
 use them to judge people.

@@ -1,6 +1,5 @@
 """Backbones from everywhere: files, runs, timm, functions."""
 
-import json
 import sys
 import types
 
@@ -237,18 +236,24 @@ def test_functions_that_do_not_fit(spec, given, error, text):
 def test_the_files_of_the_package_are_made_from_runs(tmp_path, monkeypatch, capsys):
     from experiments import backbone as experiment
 
-    for kind in ("dynamic", "none"):
-        train(TrainConfig(similarity=kind, **SMALL, threads=1), tmp_path / kind)
-    starts = json.loads((tmp_path / "none" / "environment.json").read_text())
-    starts[-1]["command"] = ["nsl", "train", "--data-dir", "/somewhere", "--seed", "1"]
-    (tmp_path / "none" / "environment.json").write_text(json.dumps(starts))
-    arguments = [str(tmp_path / "dynamic"), str(tmp_path / "none"), "--out", str(tmp_path / "out")]
-    monkeypatch.setattr(sys, "argv", ["backbone", *arguments])
+    for method in ("dynamic", "finetune"):
+        config = FewShotConfig(
+            method=method, options={"width": 4}, hidden=4, steps=1, val_episodes=2, seed=1
+        )
+        train_method(config, tmp_path / method)
+    out = tmp_path / "out"
+    arguments = [str(tmp_path / "dynamic"), str(tmp_path / "finetune"), "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["backbone", *arguments, "--episodes", "10"])
     experiment.main()
-    card = (tmp_path / "out" / "README.md").read_text()
+    card = (out / "README.md").read_text()
     assert capsys.readouterr().out.strip() == card.strip()
-    assert "`digits`, 10 classes" in card
-    assert "$ nsl train --seed 1\n" in card
-    monkeypatch.setattr(backbones, "SHIPPED", tmp_path / "out")
+    assert "classes of `glyphs`" in card
+    plain = "nsl fewshot train --set options.width=4 --set hidden=4 --steps 1 --seed 1"
+    assert f"$ {plain} --method finetune --set val_episodes=2" in card
+    assert card.count("| as trained |") == card.count("| as stored |") == 2
+    monkeypatch.setattr(backbones, "SHIPPED", out)
     assert list_backbones() == ["cnn4-dynamic", "cnn4-plain"]
     assert "similarity dynamic" in load_backbone().card
+    monkeypatch.setattr(sys, "argv", ["backbone", *arguments[1::-1], *arguments[2:]])
+    with pytest.raises(RunError, match="a run with a dynamic similarity, then one with none"):
+        experiment.main()
