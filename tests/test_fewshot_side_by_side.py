@@ -6,9 +6,9 @@ from fewshot_cases import IMAGE, N_WAY, backbone, episodes
 from torch import nn
 
 import neural_similarity as ns
-from neural_similarity.fewshot import adapting, create_method
+from neural_similarity.fewshot import create_method
 from neural_similarity.fewshot.adapting import named_parameters, similarity_names
-from neural_similarity.fewshot.side_by_side import can_go_side_by_side, features_side_by_side
+from neural_similarity.fewshot.side_by_side import SideBySide
 
 # In float64 the two ways to compute differ by rounding alone, and steps carry it on.
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
@@ -66,12 +66,12 @@ def shaken(learner):
 def possible(learner, support):
     names = similarity_names(learner.backbone)
     first = {name: tensor.detach() for name, tensor in named_parameters(learner, names).items()}
-    return can_go_side_by_side(learner.backbone, first, support[0].flatten(0, 1)[:2])
+    return SideBySide(learner.backbone).works_for(first, support[0].flatten(0, 1)[:2])
 
 
 def one_by_one(method, learner, support, query, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(adapting, "can_go_side_by_side", lambda *_: False)
+        patch.setattr(SideBySide, "works_for", lambda *_: False)
         return method.scores(learner, support, query)
 
 
@@ -170,8 +170,8 @@ def test_the_backbone_is_as_before():
     pairs = {k: torch.stack([t, t]) for k, t in named_parameters(learner, names).items()}
     images = torch.randn(2, 3, *IMAGE).double()
     before = learner(images[0])
-    features_side_by_side(learner.backbone, pairs, images)
+    SideBySide(learner.backbone).features(pairs, images)
     with pytest.raises(ns.ShapeError):
-        features_side_by_side(learner.backbone, pairs, images[..., :5])
+        SideBySide(learner.backbone).features(pairs, images[..., :5])
     assert not any("forward" in vars(module) for module in learner.modules())
     assert torch.equal(learner(images[0]), before)

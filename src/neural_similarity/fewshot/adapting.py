@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from ..nn.inventory import named_similarities
 from ..nn.static import StaticSimilarity
 from .learner import Learner, batch_statistics
 from .protocol import BatchNorm, query_labels
-from .side_by_side import can_go_side_by_side, features_side_by_side
+from .side_by_side import SideBySide
 from .tuning import SupportSGD, prototype_classifier
 
 __all__ = [
@@ -86,34 +87,36 @@ def tuned_scores(
     own = {name: tensor.detach() for name, tensor in named_parameters(learner, names).items()}
     with statistics(learner, method.batch_norm):
         firsts = [own | _first_classifier(start, learner, shown) for shown in support]
-        if method.batch_norm == "running" and can_go_side_by_side(
-            learner.backbone, own, support[0].flatten(0, 1)[:2]
-        ):
-            first = {name: torch.stack([each[name] for each in firsts]) for name in firsts[0]}
-            last = _tuned(method, _scores_together, learner, first, support)
-            pieces = query.split(max(1, _IMAGES // len(query)), 1)
-            with torch.no_grad():
-                return torch.cat([_scores_together(learner, last, piece) for piece in pieces], 1)
+        together = SideBySide(learner.backbone)
+        if method.batch_norm == "running" and together.works_for(own, support[0].flatten(0, 1)[:2]):
+            return _together(method, together, firsts, support, query)
         scores = []
         for first, shown, asked in zip(firsts, support, query, strict=True):
-            last = _tuned(method, scores_with, learner, first, shown)
+            last = _tuned(method, partial(scores_with, learner), first, shown)
             with torch.no_grad():
                 scores.append(scores_with(learner, last, asked))
         return torch.stack(scores)
 
 
-def _scores_together(learner: Learner, tensors: Tensors, images: Tensor) -> Tensor:
-    """Scores ``(B, n, n_way)`` of images ``(B, n, C, H, W)``, with tensors ``(B, ...)``."""
-    own = {name: tensor for name, tensor in tensors.items() if name not in (WEIGHT, BIAS)}
-    features = features_side_by_side(learner.backbone, own, images)
-    return torch.baddbmm(tensors[BIAS].unsqueeze(1), features, tensors[WEIGHT].mT)
+def _together(
+    method: SupportSGD, together: SideBySide, firsts: list[Tensors], support: Tensor, query: Tensor
+) -> Tensor:
+    def scores_of(tensors: Tensors, images: Tensor) -> Tensor:
+        features = together.features({name: tensors[name] for name in own}, images)
+        return torch.baddbmm(tensors[BIAS].unsqueeze(1), features, tensors[WEIGHT].mT)
+
+    first = {name: torch.stack([each[name] for each in firsts]) for name in firsts[0]}
+    own = first.keys() - {WEIGHT, BIAS}
+    last = _tuned(method, scores_of, first, support)
+    pieces = query.split(max(1, _IMAGES // len(query)), 1)
+    with torch.no_grad():
+        return torch.cat([scores_of(last, piece) for piece in pieces], 1)
 
 
 @torch.enable_grad()  # evaluation switches gradients off
 def _tuned(
     method: SupportSGD,
-    scores_of: Callable[[Learner, Tensors, Tensor], Tensor],
-    learner: Learner,
+    scores_of: Callable[[Tensors, Tensor], Tensor],
     first: Tensors,
     support: Tensor,
 ) -> Tensors:
@@ -125,9 +128,9 @@ def _tuned(
         leaves = [tensor.detach().requires_grad_() for tensor in tensors]
         mine = dict(zip(first, leaves, strict=True))
         if method.batch_norm == "batch":  # its statistics are those of the whole support set
-            scores = scores_of(learner, mine, images).index_select(-2, rows)
+            scores = scores_of(mine, images).index_select(-2, rows)
         else:
-            scores = scores_of(learner, mine, images.index_select(-4, rows))
+            scores = scores_of(mine, images.index_select(-4, rows))
         wanted = labels[rows].expand(scores.shape[:-1])
         loss = F.cross_entropy(scores.flatten(0, -2), wanted.flatten(), reduction="sum")
         return list(torch.autograd.grad(loss / len(rows), leaves, materialize_grads=True))
