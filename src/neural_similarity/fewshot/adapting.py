@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from ..nn.inventory import named_similarities
 from ..nn.static import StaticSimilarity
 from .learner import Learner, batch_statistics
 from .protocol import BatchNorm, query_labels
+from .side_by_side import SideBySide
 from .tuning import SupportSGD, prototype_classifier
 
 __all__ = [
@@ -35,6 +37,8 @@ Tensors = dict[str, Tensor]
 
 # No parameter of a module has a name with a colon.
 WEIGHT, BIAS = "classifier:weight", "classifier:bias"
+
+_IMAGES = 64  # of all episodes together, that are classified at a time
 
 
 def scores_with(learner: Learner, tensors: Tensors, images: Tensor) -> Tensor:
@@ -76,44 +80,70 @@ def tuned_scores(
     support: Tensor,
     query: Tensor,
 ) -> Tensor:
-    """Tune the named parameters and a new classifier on each support set; classify its queries."""
-    scores = []
-    for shown, asked in zip(support, query, strict=True):
-        with statistics(learner, method.batch_norm):
-            tensors = _tuned(method, start, learner, names, shown)
+    """Tune the named parameters and a new classifier on each support set; classify its queries.
+
+    Where the backbone allows it, all episodes take their steps together.
+    """
+    own = {name: tensor.detach() for name, tensor in named_parameters(learner, names).items()}
+    with statistics(learner, method.batch_norm):
+        firsts = [own | _first_classifier(start, learner, shown) for shown in support]
+        together = SideBySide(learner.backbone)
+        if method.batch_norm == "running" and together.works_for(own, support[0].flatten(0, 1)[:2]):
+            return _together(method, together, firsts, support, query)
+        scores = []
+        for first, shown, asked in zip(firsts, support, query, strict=True):
+            last = _tuned(method, partial(scores_with, learner), first, shown)
             with torch.no_grad():
-                scores.append(scores_with(learner, tensors, asked))
-    return torch.stack(scores)
+                scores.append(scores_with(learner, last, asked))
+        return torch.stack(scores)
+
+
+def _together(
+    method: SupportSGD, together: SideBySide, firsts: list[Tensors], support: Tensor, query: Tensor
+) -> Tensor:
+    def scores_of(tensors: Tensors, images: Tensor) -> Tensor:
+        features = together.features({name: tensors[name] for name in own}, images)
+        return torch.baddbmm(tensors[BIAS].unsqueeze(1), features, tensors[WEIGHT].mT)
+
+    first = {name: torch.stack([each[name] for each in firsts]) for name in firsts[0]}
+    own = first.keys() - {WEIGHT, BIAS}
+    last = _tuned(method, scores_of, first, support)
+    pieces = query.split(max(1, _IMAGES // len(query)), 1)
+    with torch.no_grad():
+        return torch.cat([scores_of(last, piece) for piece in pieces], 1)
 
 
 @torch.enable_grad()  # evaluation switches gradients off
 def _tuned(
-    method: SupportSGD, start: str, learner: Learner, names: Iterable[str], support: Tensor
+    method: SupportSGD,
+    scores_of: Callable[[Tensors, Tensor], Tensor],
+    first: Tensors,
+    support: Tensor,
 ) -> Tensors:
-    n_way, n_shot = support.shape[:2]
-    images, labels = support.flatten(0, 1), query_labels(n_way, n_shot, support.device)
-    first = {name: tensor.detach() for name, tensor in named_parameters(learner, names).items()}
-    first |= zip((WEIGHT, BIAS), _first_classifier(start, learner, support), strict=True)
+    """The tensors of an episode, or of several, after all steps."""
+    n_way, n_shot = support.shape[-5:-3]
+    images, labels = support.flatten(-5, -4), query_labels(n_way, n_shot, support.device)
 
     def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
         leaves = [tensor.detach().requires_grad_() for tensor in tensors]
         mine = dict(zip(first, leaves, strict=True))
         if method.batch_norm == "batch":  # its statistics are those of the whole support set
-            scores = scores_with(learner, mine, images)[rows]
+            scores = scores_of(mine, images).index_select(-2, rows)
         else:
-            scores = scores_with(learner, mine, images[rows])
-        loss = F.cross_entropy(scores, labels[rows])
-        return list(torch.autograd.grad(loss, leaves, materialize_grads=True))
+            scores = scores_of(mine, images.index_select(-4, rows))
+        wanted = labels[rows].expand(scores.shape[:-1])
+        loss = F.cross_entropy(scores.flatten(0, -2), wanted.flatten(), reduction="sum")
+        return list(torch.autograd.grad(loss / len(rows), leaves, materialize_grads=True))
 
-    last = method.descend(list(first.values()), gradients, len(images))
+    last = method.descend(list(first.values()), gradients, images.shape[-4])
     return dict(zip(first, last, strict=True))
 
 
-def _first_classifier(start: str, learner: Learner, support: Tensor) -> tuple[Tensor, Tensor]:
+def _first_classifier(start: str, learner: Learner, support: Tensor) -> Tensors:
     n_way = len(support)
     if start == "zero":
         zero = support.new_zeros(n_way, learner.num_features)
-        return zero, zero[:, 0].clone()
+        return {WEIGHT: zero, BIAS: zero[:, 0]}
     with torch.no_grad():
         features = learner(support.flatten(0, 1)).unflatten(0, support.shape[:2])
-        return prototype_classifier(features)
+        return dict(zip((WEIGHT, BIAS), prototype_classifier(features), strict=True))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .learner import Learner
 from .registry import register_method
-from .tuning import SupportSGD, one_hot
+from .tuning import SupportSGD, dots_of, one_hot, products_of
 
 __all__ = ["BaselinePP", "CosineClassifier"]
 
@@ -53,21 +53,25 @@ class BaselinePP(SupportSGD):
         scale = cast(CosineClassifier, learner.head).scale
         n_way, n_shot = support.shape[1:3]
         X = F.normalize(support.flatten(1, 2), dim=-1)
-        products, labels = X @ X.mT, one_hot(n_way, n_shot, X)
+        products, labels = products_of(X), one_hot(n_way, n_shot, X).unsqueeze(-1)
 
         def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
-            (A,) = tensors  # the classes' vectors are w = Aᵀ X
-            dots = products @ A
+            A, dots = tensors  # of the classes' vectors w = Aᵀ X, and X w
             lengths = _lengths(A, dots)
-            cosines = dots.index_select(1, rows) / lengths
-            wrong = scale / len(rows) * ((scale * cosines).softmax(-1) - labels[rows])
+            cosines = dots[rows] / lengths
+            wrong = (scale * cosines).softmax(1) - labels[rows]
+            wrong *= scale / len(rows) / lengths
             # d cos(x, w) / dw = (x − cos(x, w) w/‖w‖) / ‖w‖, in coefficients of X.
-            along = (wrong * cosines).sum(1, keepdim=True) * (A / lengths)
-            return [(-along).index_add_(1, rows, wrong) / lengths]
+            along = -(wrong * cosines).sum(0) / lengths
+            slope, moved = (A * along).index_add_(0, rows, wrong), dots * along
+            for row, error in zip(products[rows], wrong, strict=True):
+                moved.addcmul_(row.unsqueeze(1), error)
+            return [slope, moved]
 
-        start = (labels / n_shot).repeat(len(X), 1, 1)
-        (A,) = self.descend([start], gradients, X.shape[1])
-        directions = A / _lengths(A, products @ A)
+        # Steps are linear: X w takes those of A times the products, cheaper than anew each time.
+        start = (labels / n_shot).repeat(1, 1, len(X))
+        A, dots = self.descend([start, dots_of(products, start)], gradients, X.shape[1])
+        directions = (A / _lengths(A, dots)).permute(2, 0, 1)
         scores: Tensor = F.normalize(query, dim=-1) @ X.mT @ directions
         return scores * scale
 
@@ -77,4 +81,4 @@ class BaselinePP(SupportSGD):
 
 def _lengths(A: Tensor, dots: Tensor) -> Tensor:
     """``‖w‖`` of ``w = Aᵀ X``, where ``dots = X w``."""
-    return (A * dots).sum(1, keepdim=True).clamp_min(1e-24).sqrt()
+    return (A * dots).sum(0).clamp_min(1e-24).sqrt()

@@ -4,6 +4,9 @@ A linear classifier that begins at zero, or at prototypes, stays a combination o
 features X: ``W = Aᵀ X``. So all of its training happens in the coefficients A ``(n, n_way)`` and
 the products of features ``X Xᵀ (n, n)``, whatever the number of features, and for many episodes at
 once. The steps are those of ``torch.optim.SGD``, in exact arithmetic the very same.
+
+Within the steps episodes are the last axis, ``(n, n_way, B)``: the others are short, and what runs
+along a short axis of memory is slow.
 """
 
 from __future__ import annotations
@@ -19,7 +22,15 @@ from torch import Tensor
 from .learner import Learner
 from .protocol import FeatureMethod, query_labels
 
-__all__ = ["Start", "SupportSGD", "TunedClassifier", "one_hot", "prototype_classifier"]
+__all__ = [
+    "Start",
+    "SupportSGD",
+    "TunedClassifier",
+    "dots_of",
+    "one_hot",
+    "products_of",
+    "prototype_classifier",
+]
 
 Start = Literal["zero", "prototypes"]
 
@@ -57,22 +68,26 @@ class SupportSGD(FeatureMethod):
         gradients: Callable[[list[Tensor], Tensor], list[Tensor]],
         images: int,
     ) -> list[Tensor]:
-        """Where ``start`` ends after all steps along ``gradients(tensors, rows)``."""
-        tensors, momenta = start, None
+        """Where ``start`` ends after all steps along ``gradients(tensors, rows)``.
+
+        The tensors that ``gradients`` is given are changed in place after it returns.
+        """
+        tensors = [tensor.clone() for tensor in start]
+        momenta: list[Tensor] = []
+        share = 1 - self.dampening
         for batch in self.batches(images):
-            rows = batch.to(start[0].device)
-            slopes = [
-                slope.add(tensor, alpha=self.weight_decay)
-                for slope, tensor in zip(gradients(tensors, rows), tensors, strict=True)
-            ]
-            momenta = slopes if momenta is None else [
-                old.mul(self.momentum).add(slope, alpha=1 - self.dampening)
-                for old, slope in zip(momenta, slopes, strict=True)
-            ]  # fmt: skip
-            tensors = [
-                tensor.sub(momentum, alpha=self.lr)
-                for tensor, momentum in zip(tensors, momenta, strict=True)
-            ]
+            slopes = gradients(tensors, batch.to(start[0].device))
+            if not momenta:
+                momenta = [
+                    slope.add(tensor, alpha=self.weight_decay)
+                    for slope, tensor in zip(slopes, tensors, strict=True)
+                ]
+            else:
+                for momentum, slope, tensor in zip(momenta, slopes, tensors, strict=True):
+                    momentum.mul_(self.momentum).add_(slope, alpha=share)
+                    momentum.add_(tensor, alpha=share * self.weight_decay)
+            for tensor, momentum in zip(tensors, momenta, strict=True):
+                tensor.sub_(momentum, alpha=self.lr)
         return tensors
 
 
@@ -91,21 +106,21 @@ class TunedClassifier(SupportSGD):
     def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
         n_way, n_shot = support.shape[1:3]
         X = support.flatten(1, 2)
-        products, labels = X @ X.mT, one_hot(n_way, n_shot, X)
-        A = torch.zeros_like(labels).repeat(len(X), 1, 1)
-        bias = A.new_zeros(len(X), 1, n_way)
+        products, labels = products_of(X), one_hot(n_way, n_shot, X).unsqueeze(-1)
+        A = torch.zeros_like(labels).repeat(1, 1, len(X))
+        bias = A.new_zeros(n_way, len(X))
         if self.start == "prototypes":
             A = A + 2 / n_shot * labels
-            bias = -(A.mT @ products @ A).diagonal(dim1=1, dim2=2).unsqueeze(1) / 4
+            bias = -(A * dots_of(products, A)).sum(0) / 4
 
         def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
             A, bias = tensors
-            wrong = (products.index_select(1, rows) @ A + bias).softmax(-1) - labels[rows]
-            wrong = wrong / len(rows)
-            return [torch.zeros_like(A).index_copy_(1, rows, wrong), wrong.sum(1, keepdim=True)]
+            scores = dots_of(products[rows], A) + bias
+            wrong = (scores.softmax(1) - labels[rows]) / len(rows)
+            return [torch.zeros_like(A).index_copy_(0, rows, wrong), wrong.sum(0)]
 
         A, bias = self.descend([A, bias], gradients, X.shape[1])
-        return query @ X.mT @ A + bias
+        return query @ X.mT @ A.permute(2, 0, 1) + bias.mT.unsqueeze(1)
 
     def adapted(self, learner: Learner, n_way: int) -> int:
         return n_way * (learner.num_features + 1)
@@ -114,6 +129,19 @@ class TunedClassifier(SupportSGD):
 def one_hot(n_way: int, n_shot: int, like: Tensor) -> Tensor:
     """The labels of a support set, ``(n_way · n_shot, n_way)``."""
     return F.one_hot(query_labels(n_way, n_shot, like.device), n_way).to(like.dtype)
+
+
+def products_of(X: Tensor) -> Tensor:
+    """``X Xᵀ`` of features ``(B, n, D)``, as ``(n, n, B)``."""
+    return (X @ X.mT).permute(1, 2, 0).contiguous()
+
+
+def dots_of(products: Tensor, A: Tensor) -> Tensor:
+    """``X W`` of ``W = Aᵀ X``: products ``(m, n, B)`` with A ``(n, n_way, B)``.
+
+    One row after the other, as all at once would take m times the memory of A.
+    """
+    return torch.stack([(row.unsqueeze(1) * A).sum(0) for row in products])
 
 
 def prototype_classifier(features: Tensor) -> tuple[Tensor, Tensor]:
