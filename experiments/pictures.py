@@ -20,7 +20,7 @@ __all__ = ["draw_accuracy", "draw_error", "spread"]
 
 _DASHES = {"cnn-plus": "--", "static-unconstrained": "--", "dynamic-unconstrained": "--"}
 _DPI = 100  # small files: these pictures are kept in the repository
-_NAME, _ASIDE, _LINE = 90, 14, 10  # points: room for a name, left of it, and its height
+_NAME, _ASIDE, _LINE = 95, 14, 11  # points: room for a name, left of it, and its height
 
 
 def draw_error(runs: Mapping[str, Runs], file: Path) -> None:
@@ -106,7 +106,7 @@ def _points(found: Sequence[Finding]) -> list[Point]:
     known.sort(key=lambda of: of[1].mean)
     turns = [place % 3 - 1 for place in range(len(known))]
     return [
-        Point(one, ours, adapted * 1.06**turn if adapted else 0.05 * turn)
+        Point(one, ours, adapted * 1.1**turn if adapted else 0.05 * turn)
         for (one, ours, adapted), turn in zip(known, turns, strict=True)
     ]
 
@@ -135,7 +135,7 @@ def _name_points(axes: Axes, points: Sequence[Point]) -> None:
             point, (x, y) = points[place], on_paper[place]
             axes.annotate(
                 point.finding.row.name, (point.x, point.ours.mean), (right - x, height - y),
-                textcoords="offset points", fontsize=7.5, va="center", color=point.colour,
+                textcoords="offset points", fontsize=8, va="center", color=point.colour,
                 arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": 3},
             ).set_in_layout(False)  # fmt: skip
 

@@ -37,8 +37,8 @@ PICTURES = {
     ),
     "table6": (
         "accuracy-over-adapted.png",
-        "Table 6: accuracy against numbers adapted in an episode, with the intervals of the table. "
-        "Points are moved sideways a little, so that none hides another.",
+        "Table 6: accuracy against numbers adapted in an episode. Blue: static similarities; "
+        "orange: dynamic ones. Points are moved sideways a little, so that none hides another.",
     ),
 }
 HOW_TO_READ = """
