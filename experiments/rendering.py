@@ -161,10 +161,13 @@ def _notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]
 
 
 def _missing(runs: Mapping[str, Runs]) -> Iterator[str]:
-    """Seeds that other rows of the table have."""
+    """Rows without any seed, then seeds that other rows of the table have."""
+    if never := [f"`{name}`" for name, of in runs.items() if not of.by_seed]:
+        yield ", ".join(never)
     wanted = {seed for of in runs.values() for seed in of.by_seed}
     for name, of in runs.items():
-        if lacking := sorted(wanted - of.by_seed.keys()):
+        lacking = sorted(wanted - of.by_seed.keys())
+        if lacking and of.by_seed:
             yield _seeds(name, lacking)
 
 

@@ -115,26 +115,39 @@ class Report:
             "# What was found",
             _filled(
                 f"Written by `nsl reproduce report` from the JSON files in `results/`, and not to "
-                f"be edited. Budget `{self.budget}`: {BUDGETS[self.budget]}."
+                f"be edited. Budget `{self.budget}` ({BUDGETS[self.budget]})."
             ),
             _filled(HOW_TO_READ),
         ]
         for name, of in runs.items():
             parts += [render(TABLES[name], of, self.budget), *self._shown(name, of, self.file)]
+        if strays := self._strays():
+            parts += ["## In no table", _filled(f"Results of rows that no table has: {strays}.")]
         return "\n\n".join(parts) + "\n"
+
+    def _strays(self) -> str:
+        """Results that would otherwise be passed over in silence."""
+        rows = {(row.kept_in, row.name) for table in TABLES.values() for row in table.rows}
+        files = sorted(self.results.glob(f"*/{self.budget}/*.json"))
+        names = [(file.parts[-3], file.stem.rpartition("-")[0]) for file in files]
+        return ", ".join(
+            f"`{table}/{file.name}`"
+            for file, (table, row) in zip(files, names, strict=True)
+            if (table, row) not in rows
+        )
 
     def _short(self, runs: Mapping[str, dict[str, Runs]], readme: Path) -> str:
         """For the README: our numbers first, the paper's beside them."""
         parts = []
         for name in IN_README:
-            if name in runs:
+            if name in runs and _anything(runs[name]):
                 table = TABLES[name]
                 parts += [
                     _filled(f"**{table.title}.** Ours: {table.budgets[self.budget]}."),
                     _short_table(table, runs[name]),
                     *self._shown(name, runs[name], readme),
                 ]
-        report = os.path.relpath(self.file, readme.parent)
+        report = _link(self.file, readme)
         parts.append(
             _filled(
                 f"± is a 95 % interval. [All tables]({report}), with differences to the baseline, "
@@ -147,7 +160,7 @@ class Report:
         """The picture of a table, if it has one."""
         if name in PICTURES and _anything(of):
             file, caption = PICTURES[name]
-            picture = os.path.relpath(self._pictures / file, shown_in.parent)
+            picture = _link(self._pictures / file, shown_in)
             yield f"![{caption.partition('.')[0]}]({picture})"
             yield _filled(caption)
 
@@ -184,9 +197,10 @@ def between_markers(file: Path, text: str, part: str) -> str:
 
 
 def _short_table(table: Table, runs: Mapping[str, Runs]) -> str:
+    """Rows that were run, with columns for every number of shots."""
     known = {"paper": table.paper, "published": table.published}
     shots = shots_of(runs) if table.metric == "accuracy" else [None]
-    found = {n: findings(table, runs, n) for n in shots}
+    found = {n: [one for one in findings(table, runs, n) if one.runs.by_seed] for n in shots}
     head, columns = [""], [[one.row.title for one in found[shots[0]]]]
     for n, of in found.items():
         said = table.metric if n is None else f"{n} shot{'s' * (n > 1)}"
@@ -207,6 +221,10 @@ def _filled(text: str) -> str:
     return fill(" ".join(text.split()), 99, break_long_words=False, break_on_hyphens=False)
 
 
+def _link(file: Path, shown_in: Path) -> str:
+    return Path(os.path.relpath(file, shown_in.parent)).as_posix()
+
+
 def _anything(runs: Mapping[str, Runs]) -> bool:
-    """Whether there is anything to draw."""
+    """Whether any run came to its end."""
     return any(of.finished for of in runs.values())

@@ -133,7 +133,7 @@ class TestErrors:
         assert row[-1] == "one seed cannot tell"
 
     def test_missing_and_diverged_are_said(self, results, report):
-        for seed in range(3):
+        for seed in range(2):
             keep_error(results, "cnn", seed, 0.3)
         keep(results, "table1", "cnn-predictor-bare", 0, diverged=40)
         keep(results, "table1", "cnn-predictor-bare", 1, diverged=50)
@@ -145,7 +145,10 @@ class TestErrors:
         assert (row[-5], row[-1]) == ("–", "diverged")
         assert "`cnn-predictor-bare` diverged at step 40 (seed 0), 50 (seed 1)." in text
         assert cells(text, "Dynamic NSN (CNN), squashed")[-1] == "not run"
-        assert "`cnn-predictor-sigmoid` seeds 0, 1, 2" in text
+        assert (
+            "Not run yet: `cnn-predictor`, `cnn-predictor-sigmoid`, `dynamic-diagonal`; "
+            "`cnn` seed 2." in text
+        )
         assert "## Table 2" not in text, "it has but rows that it shares"
 
     def test_notes_tell_departures_data_machine_and_changed_settings(self, results, report):
@@ -205,6 +208,12 @@ class TestFewShot:
         ):
             report.write()
 
+    def test_nothing_but_divergence_is_told_and_not_drawn(self, results, report):
+        keep(results, "table6", "maml", 0, diverged=7, tests=[])
+        report.write()
+        assert "`maml` diverged at step 7 (seed 0)." in report.file.read_text()
+        assert list((report.file.parent / "pictures").iterdir()) == []
+
 
 class TestSizes:
     def test_parameters_steps_and_commands(self, results, report):
@@ -250,6 +259,12 @@ class TestFiles:
         assert cells(text, "Baseline CNN")[1:3] == ["30.00 (27.24 – 32.91) over images", "7.78"]
         assert "(notes/pictures/error-over-time.png)" in text
         assert "old" not in text
+
+    def test_results_of_no_row_are_not_passed_over(self, results, report):
+        file = keep_error(results, "cnn", 0, 0.3)
+        file.with_name("forgotten-2.json").write_text("{}")
+        report.write()
+        assert "no table has: `table4/forgotten-2.json`." in report.file.read_text()
 
     def test_without_markers_nothing_is_written(self, results, report):
         keep_error(results, "cnn", 0, 0.3)
