@@ -21,7 +21,15 @@ from neural_similarity.errors import FileFormatError
 
 from .rows import Row
 
-__all__ = ["RESULTS", "as_columns", "commit", "read_record", "record_file", "write_record"]
+__all__ = [
+    "RESULTS",
+    "as_columns",
+    "commit",
+    "read_record",
+    "record_file",
+    "write_record",
+    "write_text",
+]
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -51,6 +59,14 @@ def write_record(file: Path, record: dict[str, Any]) -> None:
         os.link(written, file)  # fails if there is one, where renaming would replace it
     finally:
         written.unlink()
+
+
+def write_text(file: Path, text: str) -> None:
+    """Replace a file; it is whole at any time."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    written = file.with_suffix(f".{os.getpid()}.part")
+    written.write_text(text, encoding="utf-8")
+    written.replace(file)
 
 
 def as_columns(lines: Iterable[dict[str, Any]], digits: int = 5) -> dict[str, dict[str, list[Any]]]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from neural_similarity.errors import UnknownNameError
+from neural_similarity.errors import RunError, UnknownNameError
 
 from .records import RESULTS
 from .rows import BUDGETS
@@ -85,6 +85,46 @@ def run_all(
 ) -> None:
     """All tables, in the order of nsl reproduce list."""
     _run(list(TABLES), budget, seeds, "", data_dir, results, work)
+
+
+@app.command("report")
+def write_report(
+    budget: Budget = "short",
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; end with 2 if a text is out of date.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The report (default: experiments/REPORT.md, and README.md's part)."),
+    ] = None,
+    readme: Annotated[
+        Path | None, typer.Option(help="With --out: a file with markers for the short form.")
+    ] = None,
+    results: Results = RESULTS,
+) -> None:
+    """What was found, as tables and pictures, from the JSON files alone.
+
+    \b
+    nsl reproduce report
+    nsl reproduce report --check
+    nsl reproduce report --budget paper --out runs/paper.md
+    """
+    from .report import README, REPORT, Report
+
+    _check_budget(budget)
+    if out is None and (budget != "short" or readme is not None):
+        raise RunError(
+            "reproduce report: expected --out with --readme or with another budget than short, got "
+            "none. experiments/REPORT.md and README.md tell of that one."
+        )
+    kept = Report(results, budget, REPORT, README)
+    report = kept if out is None else Report(results, budget, out, readme)
+    if check:
+        report.check()
+        print("The report is what the JSON files give.")
+    else:
+        for file in report.write():
+            print(f"wrote {file}")
 
 
 def _run(

@@ -3,6 +3,7 @@
 import pytest
 
 from experiments import stability
+from experiments.records import RESULTS
 
 
 def test_the_first_steps_do_not_diverge():
@@ -28,3 +29,12 @@ def test_results_are_kept_and_not_repeated(tmp_path, monkeypatch):
     assert stability.run_or_read("CNN", 0, 5, tmp_path) == first
     assert [p.suffix for p in tmp_path.iterdir()] == [".json"]
     assert "| CNN | 1 | 1 | 0 | – | – | – |" in stability.table({"CNN": [first]})
+
+
+def test_the_document_has_the_table_of_the_results(monkeypatch):
+    monkeypatch.setattr(stability, "train", None)  # what is not kept is an error
+    rows = {
+        name: [stability.run_or_read(name, seed, 100, RESULTS) for seed in range(10)]
+        for name in stability.PREDICTORS
+    }
+    assert stability.table(rows) in (RESULTS.parent / "README.md").read_text(encoding="utf-8")

@@ -21,11 +21,9 @@ from types import ModuleType
 
 import torch
 
-__all__ = ["interval", "markdown", "run", "run_all", "show"]
+from ..statistics import student
 
-# Two-sided 95 % quantiles of Student's t for 1, 2, ... degrees of freedom.
-_STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179,
-            2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093)  # fmt: skip
+__all__ = ["interval", "markdown", "run", "run_all", "show"]
 
 
 def run(experiment: ModuleType) -> None:
@@ -66,8 +64,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     sample = torch.tensor(values, dtype=torch.float64)
     if len(values) < 2:
         return sample.mean().item(), float("nan")
-    quantile = _STUDENT[min(len(values) - 1, len(_STUDENT)) - 1]
-    return sample.mean().item(), quantile * sample.std().item() / len(values) ** 0.5
+    return sample.mean().item(), student(len(values) - 1) * sample.std().item() / len(values) ** 0.5
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

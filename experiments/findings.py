@@ -1,0 +1,207 @@
+"""From the JSON files to the numbers of a table: each row over its seeds, beside the baseline."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from neural_similarity.errors import FileFormatError
+
+from .records import read_record, record_file
+from .rows import OneStep, Row, Table
+from .statistics import (
+    Estimate,
+    over_episodes,
+    over_images,
+    over_seeds,
+    paired_over_episodes,
+    paired_over_seeds,
+)
+
+__all__ = ["Finding", "Record", "Runs", "findings", "has_results", "read_table", "shots_of"]
+
+Record = dict[str, Any]
+_NEEDED = ("table", "row", "budget", "seed", "config", "commit", "parameters")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What is there of a row at a budget, by seed."""
+
+    row: Row
+    budget: str
+    by_seed: Mapping[int, Record]
+
+    @property
+    def diverged(self) -> list[int]:
+        """Seeds that ended in numbers no more."""
+        return [seed for seed, record in self.by_seed.items() if "diverged" in record]
+
+    @property
+    def finished(self) -> dict[int, Record]:
+        """The others."""
+        return {seed: r for seed, r in self.by_seed.items() if "diverged" not in r}
+
+    def outdated(self) -> list[int]:
+        """Seeds that were run with other settings than the row has now."""
+        return [seed for seed, r in self.by_seed.items() if not self._as_now(seed, r["config"])]
+
+    def _as_now(self, seed: int, then: dict[str, Any]) -> bool:
+        config = self.row.config(self.budget, seed)
+        config = config.config if isinstance(config, OneStep) else config
+        now = {**config.to_dict(), "data_dir": None}
+        if self.row.begins_with is not None:
+            now["backbone"] = self.row.begins_with
+        now = json.loads(json.dumps(now))
+        # A setting that is younger than the result had no effect on it.
+        return all(now.get(name) == value for name, value in then.items())
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A row of a table in numbers; accuracies and errors in percent.
+
+    Args:
+        runs: what it is from.
+        ours: mean over the seeds that did not diverge.
+        difference: to the baseline, over the seeds that both have.
+        better: whether that is an improvement; ``None`` if chance may have made it.
+        adapted: numbers adapted in an episode.
+    """
+
+    runs: Runs
+    ours: Estimate | None
+    difference: Estimate | None = None
+    better: bool | None = None
+    adapted: int | None = None
+
+    @property
+    def row(self) -> Row:
+        return self.runs.row
+
+    @property
+    def parameters(self) -> int | None:
+        return next((r["parameters"] for r in self.runs.by_seed.values()), None)
+
+    @property
+    def minutes(self) -> float | None:
+        """Of training, on average."""
+        seconds = [r["seconds"] for r in self.runs.finished.values() if "seconds" in r]
+        return fmean(seconds) / 60 if seconds else None
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Of a training step."""
+        times = [r["step_seconds"] for r in self.runs.finished.values()]
+        return fmean(times) if times and None not in times else None
+
+
+def read_table(table: Table, results: Path, budget: str) -> dict[str, Runs]:
+    """All results of a table's rows, by name."""
+    return {row.name: _read_row(row, results, budget) for row in table.rows}
+
+
+def has_results(table: Table, runs: Mapping[str, Runs]) -> bool:
+    """Whether any row of a table was run, besides those that it shares with others."""
+    return any(runs[row.name].by_seed for row in table.rows if row.kept_in == table.name)
+
+
+def shots_of(runs: Mapping[str, Runs]) -> list[int]:
+    """Examples a class that a few-shot table was tested with."""
+    records = (record for of in runs.values() for record in of.finished.values())
+    return sorted({test["n_shot"] for record in records for test in record["tests"]})
+
+
+def findings(table: Table, runs: Mapping[str, Runs], shots: int | None = None) -> list[Finding]:
+    """The rows of a table, in numbers; of a few-shot table, for so many examples a class."""
+    baseline = runs[table.baseline]
+    return [_finding(runs[row.name], baseline, table.metric, shots) for row in table.rows]
+
+
+def _finding(runs: Runs, baseline: Runs, metric: str, shots: int | None) -> Finding:
+    if metric == "parameters" or not runs.finished:
+        return Finding(runs, ours=None)
+    ours = _ours(runs, shots).times(100)
+    adapted = None
+    if shots is not None:
+        adapted = max(_test(r, shots)["adapted"] for r in runs.finished.values())
+    # What is left when some seeds diverge is a choice of the lucky ones: not to be compared.
+    both = [] if runs.diverged else sorted(runs.finished.keys() & baseline.finished.keys())
+    if not both or runs.row.name == baseline.row.name:
+        return Finding(runs, ours, adapted=adapted)
+    difference = _difference(runs, baseline, both, shots).times(100)
+    better = None
+    if difference.contains(0.0) is False:
+        better = (difference.mean < 0) == (metric == "error")
+    return Finding(runs, ours, difference, better, adapted)
+
+
+def _ours(runs: Runs, shots: int | None) -> Estimate:
+    """Over seeds; a single one over what it was tested on."""
+    records = list(runs.finished.values())
+    if len(records) > 1:
+        return over_seeds([_value(record, shots) for record in records])
+    if shots is not None:
+        return over_episodes(_test(records[0], shots)["accuracies"])
+    return over_images(records[0]["error"], records[0]["metrics"]["eval"]["images"][-1])
+
+
+def _difference(runs: Runs, baseline: Runs, seeds: list[int], shots: int | None) -> Estimate:
+    """Seed by seed, and episode by episode where both were tested on the same."""
+    pairs = [(runs.finished[seed], baseline.finished[seed]) for seed in seeds]
+    if shots is not None:
+        tests = [(_test(ours, shots), _test(theirs, shots)) for ours, theirs in pairs]
+        if len({test["fingerprint"] for pair in tests for test in pair}) == 1:
+            ours, theirs = zip(*((a["accuracies"], b["accuracies"]) for a, b in tests), strict=True)
+            return paired_over_episodes(ours, theirs)
+    values = [(_value(ours, shots), _value(theirs, shots)) for ours, theirs in pairs]
+    return paired_over_seeds([a for a, _ in values], [b for _, b in values])
+
+
+def _value(record: Record, shots: int | None) -> float:
+    return float(record["error"] if shots is None else _test(record, shots)["mean"])
+
+
+def _test(record: Record, shots: int) -> dict[str, Any]:
+    for test in record["tests"]:
+        if test["n_shot"] == shots:
+            return dict(test)
+    raise FileFormatError(
+        f"{record['table']}/{record['budget']}/{record['row']}-{record['seed']}: expected a test "
+        f"with {shots} shots, got none. The other runs of the table have one."
+    )
+
+
+def _read_row(row: Row, results: Path, budget: str) -> Runs:
+    folder = record_file(results, row, budget, 0).parent
+    name = re.compile(re.escape(row.name) + r"-(\d+)\.json")
+    seeds = sorted(int(m[1]) for f in folder.glob("*.json") if (m := name.fullmatch(f.name)))
+    files = {seed: record_file(results, row, budget, seed) for seed in seeds}
+    return Runs(row, budget, {seed: _checked(file, row, seed) for seed, file in files.items()})
+
+
+def _checked(file: Path, row: Row, seed: int) -> Record:
+    """A result that is whole and in its place."""
+    record = read_record(file) or {}
+    missing = list(_missing(record))
+    if missing:
+        raise FileFormatError(
+            f"{file}: expected the result of a run, got one without {', '.join(missing)}. "
+            f"Move it away, and nsl reproduce makes it again."
+        )
+    expected = f"{row.kept_in}/{row.name}, seed {seed}"
+    found = f"{record['table']}/{record['row']}, seed {record['seed']}"
+    if found != expected:
+        raise FileFormatError(f"{file}: expected the result of {expected}, got that of {found}.")
+    return record
+
+
+def _missing(record: Record) -> Iterator[str]:
+    yield from (name for name in _NEEDED if name not in record)
+    if not any(name in record for name in ("error", "tests", "diverged", "losses")):
+        yield "what was found"

@@ -1,0 +1,204 @@
+"""A table of the paper as Markdown: our numbers beside the paper's, and notes below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from neural_similarity.train import TrainConfig
+
+from .copies import describe_copies
+from .findings import Finding, Runs, findings, shots_of
+from .rows import Table
+from .statistics import Estimate
+from .theory.report import markdown
+
+__all__ = ["difference", "ours", "published", "render", "train_command"]
+
+NONE = "–"
+_ALWAYS_SAID = ("model", "data", "similarity")
+_OPTIONS = (*_ALWAYS_SAID, "structure", "epochs", "steps", "optimizer", "lr")  # of nsl train
+
+
+def render(table: Table, runs: Mapping[str, Runs], budget: str) -> str:
+    """Title, numbers and notes."""
+    number = table.name.removeprefix("table").partition("-")[0]
+    parts = [f"## Table {number}: {table.title}"]
+    if table.metric == "parameters":
+        parts += [_sizes(table, runs), _commands(table)]
+    elif table.metric == "accuracy":
+        for shots in shots_of(runs):
+            parts += [f"### {shots} shot{'s' * (shots > 1)}", _numbers(table, runs, shots)]
+    else:
+        parts += [_numbers(table, runs)]
+    notes = [f"- {note}" for note in _notes(table, runs, budget)]
+    return "\n\n".join([*parts, "\n".join(notes)])
+
+
+def ours(found: Finding) -> str:
+    """Our mean with its interval, or how many seeds diverged."""
+    mean = None if found.ours is None else f"{found.ours.mean:.2f}{_interval(found.ours)}"
+    if not found.runs.diverged:
+        return mean or NONE
+    said = f"diverged, {len(found.runs.diverged)} of {len(found.runs.by_seed)}"
+    return f"{said}; else {mean}" if mean else said
+
+
+def difference(found: Finding, baseline: str) -> str:
+    """To the baseline, with sign and interval."""
+    if found.row.name == baseline:
+        return "baseline"
+    if found.difference is None:
+        return NONE
+    return f"{found.difference.mean:+.2f}{_interval(found.difference)}".replace("-", "−")
+
+
+def published(numbers: Mapping[str, Any], name: str, shots: int | None) -> str:
+    """A number that was printed elsewhere."""
+    number = numbers.get(name)
+    if isinstance(number, Mapping):
+        number = number.get(shots)
+    return NONE if number is None else f"{number:.2f}"
+
+
+def train_command(config: TrainConfig, out: str) -> str:
+    """The ``nsl train`` that has this configuration."""
+    words = ["nsl train"]
+    for setting in fields(TrainConfig):
+        name, value = setting.name, getattr(config, setting.name)
+        if name in _ALWAYS_SAID or value != getattr(TrainConfig(), name):
+            if name in _OPTIONS:
+                words.append(f"--{name} {value}")
+            elif isinstance(value, dict):
+                words += [f"--set {name}.{key}={of}" for key, of in value.items()]
+            else:
+                words.append(f"--set {name}={value}")
+    return " ".join([*words, f"--out {out}"])
+
+
+def _numbers(table: Table, runs: Mapping[str, Runs], shots: int | None = None) -> str:
+    """What was measured, row by row; a column that would be empty is left out."""
+    columns: dict[str, list[str]] = {}
+    for found in findings(table, runs, shots):
+        name = found.row.name
+        cells = {
+            "": found.row.title,
+            f"our {table.metric}, %": ours(found),
+            "paper": published(table.paper, name, shots),
+            "published elsewhere": published(table.published, name, shots),
+            "difference to baseline": difference(found, table.baseline),
+            "seeds": str(len(found.runs.by_seed)),
+            "parameters": _count(found.parameters),
+            "adapted": _count(found.adapted),
+            "minutes": NONE if found.minutes is None else f"{found.minutes:.1f}",
+            "verdict": _verdict(found, table.baseline),
+        }
+        for head, cell in cells.items():
+            columns.setdefault(head, []).append(cell)
+    return _table({head: of for head, of in columns.items() if set(of) != {NONE}})
+
+
+def _sizes(table: Table, runs: Mapping[str, Runs]) -> str:
+    """Where nothing was trained: parameters, and the time of a step."""
+    columns: dict[str, list[str]] = {"": [], "our parameters, M": [], "paper": [], "s a step": []}
+    for found in findings(table, runs):
+        size, step = found.parameters, found.step_seconds
+        cells = (
+            found.row.title,
+            NONE if size is None else f"{size / 1e6:.2f}",
+            published(table.paper, found.row.name, None),
+            NONE if step is None else f"{step:.2f}",
+        )
+        for column, cell in zip(columns.values(), cells, strict=True):
+            column.append(cell)
+    return _table(columns)
+
+
+def _commands(table: Table) -> str:
+    """How the paper's schedule is run."""
+    commands = [
+        f"$ {train_command(row.config('paper'), f'runs/{table.name}-{row.name}')}"
+        for row in table.rows
+    ]
+    return "The paper's schedule:\n\n```console\n" + "\n".join(commands) + "\n```"
+
+
+def _verdict(found: Finding, baseline: str) -> str:
+    if not found.runs.by_seed:
+        return "not run"
+    if found.runs.diverged:
+        return "diverged"
+    if found.row.name == baseline or found.difference is None:
+        return NONE
+    if found.difference.low is None:
+        return "one seed cannot tell"
+    if found.better is None:
+        return "not separated at this budget"
+    said = "better" if found.better else "worse"
+    return said if "seeds" in found.difference.over else f"{said}, one seed"
+
+
+def _notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]:
+    yield f"Budget `{budget}`: {table.budgets[budget]}."
+    yield from (f"{row.title}: {row.departs}" for row in table.rows if row.departs)
+    begun = [f"`{row.name}` with `{row.begins_with}`" for row in table.rows if row.begins_with]
+    if begun:
+        yield f"Begin with another row's network, whose minutes come on top: {', '.join(begun)}."
+    for name, of in runs.items():
+        if of.diverged:
+            steps = (f"{of.by_seed[s]['diverged']} (seed {s})" for s in of.diverged)
+            yield f"`{name}` diverged at step {', '.join(steps)}."
+    missing = list(_missing(runs))
+    if missing:
+        yield f"Not run yet: {'; '.join(missing)}."
+    outdated = [_seeds(name, of.outdated()) for name, of in runs.items() if of.outdated()]
+    if outdated:
+        yield f"Run with other settings than the row has now: {'; '.join(outdated)}."
+    records = [record for of in runs.values() for record in of.by_seed.values()]
+    yield from describe_copies(records)
+    yield _hardware(records)
+
+
+def _missing(runs: Mapping[str, Runs]) -> Iterator[str]:
+    """Rows without any seed, then seeds that other rows of the table have."""
+    if never := [f"`{name}`" for name, of in runs.items() if not of.by_seed]:
+        yield ", ".join(never)
+    wanted = {seed for of in runs.values() for seed in of.by_seed}
+    for name, of in runs.items():
+        lacking = sorted(wanted - of.by_seed.keys())
+        if lacking and of.by_seed:
+            yield _seeds(name, lacking)
+
+
+def _hardware(records: Sequence[dict[str, Any]]) -> str:
+    machines = {
+        f"{e['processor']}, {e['device']}, {e['threads']} thread{'s' * (e['threads'] > 1)} a "
+        f"process, PyTorch {e['torch']}, Python {e['python']}"
+        for record in records
+        if (e := record.get("environment"))
+    }
+    commits = {f"`{record['commit']}`" for record in records}
+    said = [*sorted(machines), f"commit {', '.join(sorted(commits))}"]
+    return f"Machine: {'; '.join(said)}."
+
+
+def _interval(of: Estimate) -> str:
+    if of.low is None or of.high is None:
+        return ""
+    half, other = of.high - of.mean, of.mean - of.low
+    even = abs(half - other) < 1e-9 * max(1.0, abs(of.mean))
+    said = f" ± {half:.2f}" if even else f" ({of.low:.2f} – {of.high:.2f})"
+    return said if "seeds" in of.over else f"{said} over {of.over}"
+
+
+def _count(number: int | None) -> str:
+    return NONE if number is None else f"{number:,}"
+
+
+def _seeds(name: str, seeds: Sequence[int]) -> str:
+    return f"`{name}` seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+
+
+def _table(columns: Mapping[str, Sequence[str]]) -> str:
+    return markdown(list(columns), list(zip(*columns.values(), strict=True)))

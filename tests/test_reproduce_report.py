@@ -1,0 +1,356 @@
+"""The report: statistics worked by hand, text from results that never were, and agreement."""
+
+import json
+import math
+import re
+import shlex
+from itertools import combinations, pairwise
+from pathlib import Path
+from statistics import stdev
+
+import pytest
+from command import nsl, one_line
+from matplotlib.text import Text
+from results_cases import change, keep, keep_error, keep_tests
+
+from experiments import statistics
+from experiments.findings import findings, read_table
+from experiments.pictures import draw_accuracy, draw_error, spread
+from experiments.records import RESULTS
+from experiments.rendering import train_command
+from experiments.report import BEGIN, END, REPORT, Report
+from experiments.tables import TABLES
+from neural_similarity.cli._settings import wanted_settings
+from neural_similarity.errors import FileFormatError, RunError
+from neural_similarity.train import TrainConfig
+
+README = f"# Project\n\n{BEGIN}\n\nold\n\n{END}\n\nmore\n"
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def report(tmp_path, results):
+    """A report of results that are yet to be made."""
+    (tmp_path / "README.md").write_text(README)
+    return Report(results, "short", tmp_path / "notes" / "REPORT.md", tmp_path / "README.md")
+
+
+def cells(text: str, title: str, heading: str = "#") -> list[str]:
+    """A row of a Markdown table, behind a heading."""
+    line = re.search(rf"^\| {re.escape(title)} \|.*$", text.partition(heading)[2], re.MULTILINE)
+    return [cell.strip() for cell in line[0].strip("|").split("|")]
+
+
+class TestStatistics:
+    def test_students_interval(self):
+        # Standard deviation 2 of three values: 4.303 · 2 / √3 = 4.9687.
+        found = statistics.over_seeds([2.0, 4.0, 6.0])
+        assert found.mean == 4.0
+        assert found.high - 4.0 == pytest.approx(4.303 * 2 / math.sqrt(3))
+        assert found.over == "seeds"
+
+    def test_many_seeds_take_the_widest_quantile_we_know(self):
+        assert statistics.student(1) == 12.706
+        assert statistics.student(500) == statistics.student(19) == 2.093
+
+    def test_one_seed_has_no_interval(self):
+        found = statistics.over_seeds([3.0])
+        assert (found.mean, found.low, found.contains(3.0)) == (3.0, None, None)
+
+    def test_episodes(self):
+        # Standard deviation of 0, 1, 0, 1 is √(1/3).
+        found = statistics.over_episodes([0.0, 1.0, 0.0, 1.0])
+        assert found.mean - found.low == pytest.approx(1.96 * math.sqrt(1 / 3) / 2)
+
+    def test_wilsons_interval_stays_above_zero(self):
+        # At no error among n images it reaches from 0 to z² / (n + z²).
+        found = statistics.over_images(0.0, 96)
+        assert found.low == 0.0
+        assert found.high == pytest.approx(1.96**2 / (96 + 1.96**2))
+
+    def test_pairing_sees_what_means_hide(self):
+        ours, baseline = [10.0, 20.0, 30.0], [11.0, 21.0, 31.5]
+        paired = statistics.paired_over_seeds(ours, baseline)
+        assert paired.mean == pytest.approx(-3.5 / 3)
+        # Deviations of −1, −1, −1.5: √(1/12).
+        assert paired.high - paired.mean == pytest.approx(4.303 * math.sqrt(1 / 12) / math.sqrt(3))
+        assert paired.contains(0.0) is False
+        assert statistics.over_seeds(ours).contains(statistics.over_seeds(baseline).mean)
+
+    def test_seeds_and_episodes_add_up_as_squares(self):
+        # Differences by seed 0.2, 0.4; by episode 0.25, 0.35.
+        found = statistics.paired_over_episodes(
+            [[0.7, 0.9], [0.8, 1.0]], [[0.55, 0.65], [0.45, 0.55]]
+        )
+        seeds = 12.706 * stdev([0.2, 0.4]) / math.sqrt(2)
+        episodes = 1.96 * stdev([0.25, 0.35]) / math.sqrt(2)
+        assert found.mean == pytest.approx(0.3)
+        assert found.high - found.mean == pytest.approx(math.hypot(seeds, episodes))
+        assert found.over == "seeds and episodes"
+
+    def test_labels_move_as_little_as_they_must(self):
+        assert spread([0.0, 1.0, 10.0], 3.0) == [-1.0, 2.0, 10.0]
+        assert spread([0.0, 5.0, 10.0], 3.0) == [0.0, 5.0, 10.0]
+        close = spread([1.0, 1.0, 1.0, 2.0], 2.0)
+        assert [b - a for a, b in pairwise(close)] == [2.0] * 3
+        assert sum(close) == pytest.approx(5.0)
+
+
+class TestErrors:
+    def test_a_row_over_seeds_beside_the_paper(self, results, report):
+        for seed, (plain, dynamic) in enumerate([(0.30, 0.28), (0.32, 0.29), (0.31, 0.285)]):
+            keep_error(results, "cnn", seed, plain)
+            keep_error(results, "dynamic-diagonal", seed, dynamic)
+        report.write()
+        text = report.file.read_text()
+        # Differences −2, −3, −2.5: mean −2.5, half 4.303 · 0.5 / √3 = 1.24.
+        assert cells(text, "Dynamic NSN w/ DNS") == [
+            "Dynamic NSN w/ DNS", "28.50 ± 1.24", "6.85", "−2.50 ± 1.24", "3", "1,234", "1.5",
+            "better",
+        ]  # fmt: skip
+        assert cells(text, "Baseline CNN")[3] == "baseline"
+
+    def test_what_chance_may_have_made_is_not_called_better(self, results, report):
+        for seed, error in enumerate([0.29, 0.33, 0.29]):
+            keep_error(results, "cnn", seed, 0.31)
+            keep_error(results, "static-diagonal", seed, error)
+        report.write()
+        row = cells(report.file.read_text(), "Static NSN w/ DNS")
+        assert row[-1] == "not separated at this budget"
+        assert row[3].startswith("−0.67 ± 5.74")
+
+    def test_one_seed_is_named_so(self, results, report):
+        keep_error(results, "cnn", 0, 0.30)
+        keep_error(results, "dynamic-diagonal", 0, 0.10)
+        report.write()
+        row = cells(report.file.read_text(), "Dynamic NSN w/ DNS")
+        assert row[1] == "10.00 (8.29 – 12.02) over images"  # Wilson's, of 100 among 1,000
+        assert row[3] == "−20.00"
+        assert row[-1] == "one seed cannot tell"
+
+    def test_missing_and_diverged_are_said(self, results, report):
+        for seed in range(2):
+            keep_error(results, "cnn", seed, 0.3)
+        keep(results, "table1", "cnn-predictor-bare", 0, diverged=40)
+        keep(results, "table1", "cnn-predictor-bare", 1, diverged=50)
+        keep_error(results, "cnn-predictor-bare", 2, 0.25, table="table1")
+        report.write()
+        text = report.file.read_text()
+        row = cells(text, "Dynamic NSN (CNN), neither normalised nor squashed")
+        assert row[1].startswith("diverged, 2 of 3; else 25.00 (")
+        assert (row[-5], row[-1]) == ("–", "diverged")
+        assert "`cnn-predictor-bare` diverged at step 40 (seed 0), 50 (seed 1)." in text
+        assert cells(text, "Dynamic NSN (CNN), squashed")[-1] == "not run"
+        assert (
+            "Not run yet: `cnn-predictor`, `cnn-predictor-sigmoid`, `dynamic-diagonal`; "
+            "`cnn` seed 2." in text
+        )
+        assert "## Table 2" not in text, "it has but rows that it shares"
+
+    def test_notes_tell_departures_data_machine_and_changed_settings(self, results, report):
+        file = keep_error(results, "cnn-plus", 0, 0.3)
+        settings = {**json.loads(file.read_text())["config"], "lr": 0.7}
+        change(file, config=settings)
+        report.write()
+        text = report.file.read_text()
+        assert "- Baseline CNN++: The paper does not say what its CNN++ looks like" in text
+        assert "train `82612602206e`; pixel values rounded to multiples of 4." in text
+        assert "abacus, cpu, 2 threads a process, PyTorch 2.13, Python 3.11; commit `abc`" in text
+        assert "Run with other settings than the row has now: `cnn-plus` seed 0." in text
+        assert "Budget `short`: CNN-9 of half the width" in text
+
+
+class TestFewShot:
+    def test_pairs_episode_by_episode(self, results, report):
+        hard = [0.2, 0.4, 0.6, 0.8]
+        for seed in range(2):
+            keep_tests(results, "finetune", seed, [hard, hard])
+            better = [a + 0.1 for a in hard]
+            keep_tests(results, "ridge", seed, [better, [a + 0.02 for a in better]])
+        report.write()
+        text = report.file.read_text()
+        title = "Ridge regression, as R2D2 (not in the paper)"
+        assert cells(text, title, "### 1 shot")[1:5] == [
+            "60.00 ± 0.00", "60.00", "+10.00 ± 0.00", "2"
+        ]  # fmt: skip
+        assert cells(text, title, "### 5 shots")[3] == "+12.00 ± 0.00"
+        assert "paper |" not in text, "the paper has no numbers on this data set"
+
+    def test_other_episodes_are_paired_by_seed_alone(self, results):
+        keep_tests(results, "finetune", 0, [[0.5, 0.6], [0.5, 0.6]])
+        keep_tests(results, "proto", 0, [[0.6, 0.7], [0.6, 0.7]], fingerprint="other")
+        table = TABLES["table6"]
+        found = findings(table, read_table(table, results, "short"), 1)
+        proto = next(one for one in found if one.row.name == "proto")
+        assert proto.difference.mean == pytest.approx(10.0)
+        assert proto.difference.low is None
+
+    def test_one_seed_is_over_episodes(self, results, report):
+        keep_tests(results, "finetune", 0, [[0.5, 0.6], [0.5, 0.6]])
+        keep_tests(results, "proto", 0, [[0.6, 0.71], [0.6, 0.71]], adapted=0)
+        report.write()
+        row = cells(report.file.read_text(), "ProtoNet")
+        assert row[1].endswith("over episodes")
+        # Differences 0.1 and 0.11: 1.96 · 0.00707 / √2 = 0.0098.
+        assert row[3] == "+10.50 ± 0.98 over episodes"
+        assert row[6] == "0"
+        assert row[-1] == "better, one seed"
+
+    def test_a_test_that_others_have_is_missed(self, results, report):
+        keep_tests(results, "finetune", 0, [[0.5, 0.6], [0.5, 0.6]])
+        change(keep_tests(results, "proto", 0, [[0.5], [0.5]]), tests=[])
+        with pytest.raises(
+            FileFormatError, match=r"proto-0: expected a test with 1 shots, got none"
+        ):
+            report.write()
+
+    def test_nothing_but_divergence_is_told_and_not_drawn(self, results, report):
+        keep(results, "table6", "maml", 0, diverged=7, tests=[])
+        report.write()
+        assert "`maml` diverged at step 7 (seed 0)." in report.file.read_text()
+        assert list((report.file.parent / "pictures").iterdir()) == []
+
+
+class TestSizes:
+    def test_parameters_steps_and_commands(self, results, report):
+        keep(results, "table5", "cnn", 0, losses=[7.0], parameters=8_899_048)
+        report.write()
+        text = report.file.read_text()
+        assert cells(text, "Baseline CNN") == ["Baseline CNN", "8.90", "8.90", "0.25"]
+        assert "$ nsl train --model cnn10 --data imagenet --similarity none" in text
+
+    @pytest.mark.parametrize(
+        "row", TABLES["table5"].rows + TABLES["table4"].rows, ids=lambda r: r.name
+    )
+    def test_a_command_has_the_rows_settings(self, row):
+        words = shlex.split(train_command(row.config("paper"), "runs/x"))[2:]
+        options, sets = {}, []
+        for option, value in zip(words[::2], words[1::2], strict=True):
+            if option == "--set":
+                sets.append(value)
+            elif option != "--out":
+                options[option.removeprefix("--")] = value
+        options["steps"] = int(options["steps"])
+        assert TrainConfig.from_dict(wanted_settings(None, options, sets)) == row.config("paper")
+
+
+class TestFiles:
+    def test_the_same_results_make_the_same_bytes(self, results, report, tmp_path):
+        keep_error(results, "cnn", 0, 0.3)
+        keep_tests(results, "finetune", 0, [[0.5, 0.6], [0.5, 0.6]])
+        report.write()
+        first = report.file.read_bytes(), report.readme.read_bytes()
+        report.write()
+        assert (report.file.read_bytes(), report.readme.read_bytes()) == first
+        assert sorted(p.name for p in (tmp_path / "notes" / "pictures").iterdir()) == [
+            "accuracy-over-adapted.png", "error-over-time.png"
+        ]  # fmt: skip
+
+    def test_the_readme_keeps_what_is_outside_its_markers(self, results, report):
+        keep_error(results, "cnn", 0, 0.3)
+        report.write()
+        text = report.readme.read_text()
+        assert text.startswith(f"# Project\n\n{BEGIN}\n\n**Static and dynamic")
+        assert text.endswith(f"\n\n{END}\n\nmore\n")
+        assert cells(text, "Baseline CNN")[1:3] == ["30.00 (27.24 – 32.91) over images", "7.78"]
+        assert "(notes/pictures/error-over-time.png)" in text
+        assert "old" not in text
+
+    def test_results_of_no_row_are_not_passed_over(self, results, report):
+        file = keep_error(results, "cnn", 0, 0.3)
+        file.with_name("forgotten-2.json").write_text("{}")
+        report.write()
+        assert "no table has: `table4/forgotten-2.json`." in report.file.read_text()
+
+    def test_without_markers_nothing_is_written(self, results, report):
+        keep_error(results, "cnn", 0, 0.3)
+        report.readme.write_text(f"# Project\n{END}\n{BEGIN}\n")
+        with pytest.raises(
+            RunError, match=r"README.md: expected the markers .* got a text without"
+        ):
+            report.write()
+        assert not report.file.parent.exists()
+
+    @pytest.mark.parametrize("text", ["{", '{"row": "cnn"}', "[]"])
+    def test_damaged_results_are_named(self, results, report, text):
+        keep_error(results, "cnn", 0, 0.3).write_text(text)
+        with pytest.raises(FileFormatError, match=r"cnn-0\.json: expected"):
+            report.write()
+        assert not report.file.exists()
+
+    def test_results_in_the_wrong_place_are_named(self, results, report):
+        change(keep_error(results, "cnn", 0, 0.3), seed=1)
+        with pytest.raises(FileFormatError, match=r"table4/cnn, seed 0, got that of .*seed 1"):
+            report.write()
+
+
+class TestPictures:
+    def test_curves_are_means_over_seeds(self, results, tmp_path, drawn):
+        for seed, error in enumerate((0.3, 0.4)):
+            keep_error(results, "cnn", seed, error)
+        keep_error(results, "dynamic-diagonal", 0, 0.2)
+        draw_error(read_table(TABLES["table4"], results, "short"), tmp_path / "e.png")
+        seconds, epochs = drawn[-1].axes
+        assert [list(line.get_xdata()) for line in seconds.lines] == [[40, 90]] * 2
+        assert [list(line.get_ydata()) for line in epochs.lines] == [
+            pytest.approx([90, 35]), pytest.approx([90, 20])
+        ]  # fmt: skip
+
+    def test_no_name_lies_over_another(self, results, tmp_path, drawn):
+        table = TABLES["table6"]
+        for place, row in enumerate(table.rows):  # all alike, but for the four that adapt nothing
+            tests = [[0.5, 0.6 + place / 1000]] * 2
+            keep_tests(results, row.name, 0, tests, adapted=0 if place < 4 else 640 + place)
+        runs = read_table(table, results, "short")
+        draw_accuracy({n: findings(table, runs, n) for n in (1, 5)}, tmp_path / "a.png")
+        assert len(drawn[-1].axes) == 4
+        for axes, names in zip(drawn[-1].axes, (4, 10, 4, 10), strict=True):
+            boxes = [Text.get_window_extent(name) for name in axes.texts]  # without its line
+            assert len(boxes) == names
+            assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+
+
+class TestCommand:
+    def test_writes_checks_and_finds_a_change(self, results, tmp_path, capsys, monkeypatch):
+        keep_error(results, "cnn", 0, 0.3)
+        (tmp_path / "README.md").write_text(README)
+        where = (
+            "--results",
+            results,
+            "--out",
+            tmp_path / "r.md",
+            "--readme",
+            tmp_path / "README.md",
+        )
+        check = ("reproduce", "report", "--check", *where)
+        assert "r.md: expected what the JSON" in one_line(nsl(capsys, monkeypatch, *check))
+        assert nsl(capsys, monkeypatch, "reproduce", "report", *where).code == 0
+        assert nsl(capsys, monkeypatch, *check).code == 0
+        readme = tmp_path / "README.md"
+        readme.write_text(readme.read_text().replace("30.00", "20.00"))
+        said = one_line(nsl(capsys, monkeypatch, *check))
+        assert re.search(r"README.md: expected what the JSON files give, .* from line \d+ on", said)
+        assert "20.00" in readme.read_text(), "to check is not to write"
+
+    def test_no_results_are_one_line(self, tmp_path, capsys, monkeypatch):
+        asked = ("reproduce", "report", "--results", tmp_path, "--out", tmp_path / "r.md")
+        said = one_line(nsl(capsys, monkeypatch, *asked))
+        assert "expected results of the short budget, got none" in said
+        assert list(tmp_path.iterdir()) == []
+
+    def test_other_budgets_do_not_replace_the_report(self, capsys, monkeypatch):
+        said = one_line(nsl(capsys, monkeypatch, "reproduce", "report", "--budget", "smoke"))
+        assert "expected --out" in said
+
+
+def test_the_repository_says_what_its_results_say():
+    if not any(RESULTS.glob("*/short/*.json")):
+        assert not REPORT.exists()
+        pytest.skip("no results yet")
+    Report().check()
+    for picture in re.findall(r"\((pictures/[^)]+)\)", REPORT.read_text()):
+        assert (Path(REPORT).parent / picture).is_file()
