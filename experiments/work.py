@@ -22,6 +22,8 @@ from neural_similarity.errors import DivergedError
 from neural_similarity.fewshot import FewShotConfig, FewShotRun, Trial, train_method
 from neural_similarity.train import Run, TrainConfig, train
 from neural_similarity.train.build import build_model, build_optimizer
+from neural_similarity.train.distributed import World
+from neural_similarity.train.runs import here_and_now
 
 from .records import as_columns, commit, read_record, record_file, write_record
 from .rows import OneStep, Row, Table
@@ -34,6 +36,7 @@ except ImportError:  # no such locks on this system: there, one process works on
 __all__ = ["Job", "Queue", "jobs_of"]
 
 SHOTS = (1, 5)
+MACHINE = ("neural_similarity", "torch", "python", "machine", "processor", "device", "threads")
 _PAUSE = 5.0  # seconds, while others finish what is needed
 
 Tell = Callable[[str], None]
@@ -178,14 +181,13 @@ class Queue:
 def _about_run(run: Run | FewShotRun, config: TrainConfig | FewShotConfig) -> dict[str, Any]:
     """Everything about a run but what was found."""
     known, metrics = run.environment(), run.metrics()
-    machine = ("neural_similarity", "torch", "python", "machine", "processor", "device", "threads")
     shape = (len(known["classes"]), known["in_channels"], known["image_size"])
     network = build_model(config, *shape) if isinstance(run, Run) else run.build_learner(*shape)
     times = sorted(line["step_seconds"] for line in metrics if line["kind"] == "train")
     return {
         "config": {**config.to_dict(), "data_dir": None},
         "commit": commit(),
-        "environment": {name: known[name] for name in machine},
+        "environment": {name: known[name] for name in MACHINE},
         "data_copies": known["data_copies"],
         "parameters": sum(p.numel() for p in network.parameters()),
         "seconds": max((line["seconds"] for line in metrics), default=0.0),
@@ -213,7 +215,7 @@ def _one_step(one: OneStep) -> dict[str, Any]:
     shape = (config.batch_size, 3, one.image_size, one.image_size)
     images = torch.randn(shape).contiguous(memory_format=torch.channels_last)
     labels = torch.randint(one.num_classes, (config.batch_size,))
-    times, losses = [], []
+    here, times, losses = here_and_now(World()), [], []
     for _ in range(one.steps):
         began = time.perf_counter()
         optimiser.zero_grad()
@@ -225,8 +227,8 @@ def _one_step(one: OneStep) -> dict[str, Any]:
     return {
         "config": {**config.to_dict(), "data_dir": None},
         "commit": commit(),
+        "environment": {name: value for name, value in here.items() if name in MACHINE},
         "parameters": sum(p.numel() for p in model.parameters()),
-        "deployed": sum(p.numel() for p in model.parameters()),
         "image_size": one.image_size,
         "step_seconds": sorted(times)[len(times) // 2],
         "losses": losses,
