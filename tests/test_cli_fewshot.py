@@ -131,13 +131,16 @@ def test_without_options_several_methods_are_compared(monkeypatch):
     from neural_similarity.cli import _fewshot
 
     configs = _fewshot._configurations({})
-    assert set(configs) == {"nearest", "finetune", "static", "dynamic", "proto", "ridge"}
+    assert set(configs) == {
+        "nearest", "finetune", "static", "dynamic", "meta_static", "proto", "ridge",
+    }  # fmt: skip
     assert {config.data for config in configs.values()} == {"glyphs"}
     plan = _fewshot._plan(configs, _fewshot.Path("x"))
     assert next(iter(plan)) == "plain"
     assert [name for name, config in plan.items() if config.epochs == 0] == [
         "nearest", "finetune", "static",
     ]  # fmt: skip
+    assert plan["meta_static"].backbone == "x/plain"
 
 
 def test_every_method_can_be_planned(tmp_path):
@@ -155,6 +158,7 @@ def test_every_method_can_be_planned(tmp_path):
 def test_help_teaches():
     told = nsl_process("fewshot", "--help").out
     assert "nsl fewshot --method dynamic --data cifar-fs" in told
+    assert "about two minutes on two cores" in " ".join(told.split())
     assert "nsl fewshot eval runs/proto" in nsl_process("fewshot", "eval", "--help").out
     settings = nsl_process("fewshot", "train", "--settings").out
     assert re.search(r"^episodes +600", settings, re.MULTILINE)
