@@ -24,6 +24,7 @@ from neural_similarity.errors import (
 )
 from neural_similarity.fewshot import Backbone, Preprocessing, adapters, backbones, save_backbone
 from neural_similarity.fewshot.adapters import make_adapter
+from neural_similarity.fewshot.cross_validation import CrossValidation
 from neural_similarity.nn.inventory import named_similarities
 
 GUIDE = (Path(__file__).parent.parent / "docs" / "adapt.md").read_text()
@@ -97,8 +98,12 @@ def test_auto_leaves_out_what_would_take_minutes(monkeypatch):
     # by hand: 8² · 27 · 4 in the first stage, 4² · 36 · 8 in the second
     assert adapters._convolution_work(base) == 64 * 108 + 16 * 288
     monkeypatch.setattr(adapters, "_MOST_WORK", 11519)
-    assert "static" not in ns.FewShotClassifier(backbone=base).fit(
-        images, labels).cross_validation_.by_method  # fmt: skip
+    found = ns.FewShotClassifier(backbone=base).fit(images, labels).cross_validation_
+    assert set(found.by_method) == {"ridge", "proto"}
+    assert set(found.left_out) == {"static", "dynamic"}
+    assert "ask for it by --method static, or method='static'" in found.left_out["static"]
+    assert "needs a backbone with a dynamic" in found.left_out["dynamic"]
+    assert CrossValidation.from_dict(found.to_dict()).left_out == found.left_out
     assert ns.FewShotClassifier("static", base, folds=1).fit(images, labels).method_ == "static"
 
 

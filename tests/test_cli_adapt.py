@@ -82,6 +82,8 @@ def test_the_onnx_file_alone_gives_the_same_answers(run, tmp_path, method, monke
 
 def test_adapt_writes_everything_and_says_how_good_it_is(run, tmp_path):
     (tmp_path / "mine" / "kind 1" / "broken.jpg").write_bytes(b"\xff\xd8 no")
+    whole = sorted((tmp_path / "mine" / "kind 2").iterdir())[0].read_bytes()
+    (tmp_path / "mine" / "kind 2" / "half.png").write_bytes(whole[: len(whole) // 2])
     done = run("adapt", "mine", "--out", "birds", "--backbone", "plain.safetensors")
     assert done.code == 0, done.err
     assert sorted(path.name for path in Path("birds").iterdir()) == FILES
@@ -89,17 +91,28 @@ def test_adapt_writes_everything_and_says_how_good_it_is(run, tmp_path):
     assert re.search(
         r"method \w+: accuracy [\d.]+% \(95 % interval [\d.]+% – [\d.]+%\), by 5-fold", done.out
     )
-    assert re.search(r"methods: ridge [\d.]+%, proto [\d.]+%, static [\d.]+%\n", done.out)
+    assert re.search(r"compared: ridge [\d.]+%, proto [\d.]+%, static [\d.]+%\n", done.out)
+    assert "left out: dynamic (method 'dynamic' needs a backbone with a dynamic sim" in done.out
     assert not list(tmp_path.glob(".writing*"))
     labels = json.loads(Path("birds/labels.json").read_text())
     assert labels["classes"] == ["kind 0", "kind 1", "kind 2"]
     assert labels["preprocessing"]["image_size"] == 8
     report = Path("birds/report.html").read_text()
-    for text in ("broken.jpg", "Its card.", "nsl predict birds", "data:image/png", "95 % interval"):
+    for text in ("broken.jpg", "half.png", "Its card.", "nsl predict birds", "data:image/png",
+                 "95 % interval", "left out"):  # fmt: skip
         assert text in report, text
     learned = ns.FewShotClassifier.load("birds")
     assert learned.cross_validation_.tested == sum(COUNTS)
     assert set(Path("birds").iterdir()) == {Path("birds") / name for name in FILES}
+
+
+def test_what_takes_minutes_is_left_out_with_a_word(run, monkeypatch):
+    monkeypatch.setattr(adapters, "_MOST_WORK", 10_000)
+    done = run("adapt", "mine", "--out", "birds", *PLAIN, "--no-onnx")
+    assert done.code == 0, done.err
+    assert re.search(r"compared: ridge [\d.]+%, proto [\d.]+%\n", done.out)
+    assert re.search(r"left out: static \(.* takes minutes .* by --method static", done.out)
+    assert "takes minutes on a backbone of" in Path("birds/report.html").read_text()
 
 
 def test_one_image_a_class(run, tmp_path):
@@ -229,4 +242,5 @@ def test_nothing_is_overwritten(run, tmp_path):
     assert run(*quick, "--out", "birds", "--force").code == 0
     assert "It is left alone" in one_line(run(*quick, "--out", "mine", "--force"))
     assert "expected a folder with model.safetensors" in one_line(run("predict", "mine", "mine"))
+    assert "expected a folder with model.safetensors" in one_line(run("predict", "none", "mine"))
     assert "no.png: expected an image" in one_line(run("predict", "birds", "no.png"))

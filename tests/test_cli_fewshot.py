@@ -61,6 +61,11 @@ def test_one_method_trained_then_tested(run, tmp_path):
     assert f"{100 * result['mean']:.2f} ± {100 * result['interval']:.2f} %" in told.out
     assert result["episodes"] == 8
     assert "accuracies" not in result
+    few = one_line(run("eval", "ridge", "--ways", "9"))
+    assert "expected at least 9 classes for 9-way episodes, got 4" in few
+    assert "expected at least 13 images of each class" in one_line(
+        run("eval", "ridge", "--shots", 9)
+    )
     batch = run("eval", "ridge", "--shots", "2", "--episodes", "8", "--batch-norm", "batch")
     assert "transductive" in batch.out
     assert len(list((tmp_path / "ridge" / "results").iterdir())) == 2
@@ -104,6 +109,8 @@ def test_a_backbone_brings_its_settings(run, tmp_path):
         ),
         (("--method", "finetune", "--set", "n_way=400"), "expected at least 400 classes for 400-"),
         (("--method", "finetune", "--shots", "1,9"), "expected at least 24 images of each class"),
+        (("--method", "proto", "--set", "train_way=600"), "expected at least 600 classes for 600-"),
+        (("train", "--set", "n_query=16"), "expected at least 21 images of each class"),
         (("--method", "proto", "--shots", "few"), "expected --shots to be whole numbers"),
         (("--method", "proto", "--set", "train_wya=3"), "Did you mean 'train_way'"),
         (("--method", "proto", "train"), "expected options behind 'train', got some before it"),
@@ -125,19 +132,26 @@ def test_a_backbone_for_other_images(run, tmp_path):
     assert run("train", "--method", "finetune", "--config", "tiny.json", "--out", "plain").code == 0
     larger = run("train", "--method", "nearest", "--backbone", "plain", "--set", "image_size=16")
     assert "side 16, as in 'tiny', got one for 1 and 8" in one_line(larger)
+    known = tmp_path / "plain" / "environment.json"
+    known.write_text(known.read_text().replace('"in_channels": 1', '"in_channels": 3'))
+    colour = run("train", "--method", "nearest", "--backbone", "plain")
+    assert "images of 1 channel(s) and side 8, as in 'tiny', got one for 3 and" in one_line(colour)
 
 
 def test_without_options_several_methods_are_compared(monkeypatch):
     from neural_similarity.cli import _fewshot
 
     configs = _fewshot._configurations({})
-    assert set(configs) == {"nearest", "finetune", "static", "dynamic", "proto", "ridge"}
+    assert set(configs) == {
+        "nearest", "finetune", "static", "dynamic", "meta_static", "proto", "ridge",
+    }  # fmt: skip
     assert {config.data for config in configs.values()} == {"glyphs"}
     plan = _fewshot._plan(configs, _fewshot.Path("x"))
     assert next(iter(plan)) == "plain"
     assert [name for name, config in plan.items() if config.epochs == 0] == [
         "nearest", "finetune", "static",
     ]  # fmt: skip
+    assert plan["meta_static"].backbone == "x/plain"
 
 
 def test_every_method_can_be_planned(tmp_path):
@@ -155,6 +169,7 @@ def test_every_method_can_be_planned(tmp_path):
 def test_help_teaches():
     told = nsl_process("fewshot", "--help").out
     assert "nsl fewshot --method dynamic --data cifar-fs" in told
+    assert "about two minutes on two cores" in " ".join(told.split())
     assert "nsl fewshot eval runs/proto" in nsl_process("fewshot", "eval", "--help").out
     settings = nsl_process("fewshot", "train", "--settings").out
     assert re.search(r"^episodes +600", settings, re.MULTILINE)

@@ -74,7 +74,9 @@ def print_result(learner: FewShotClassifier, out: Path) -> None:
     else:
         print(f"method {found.method}: {found.note}")
     if len(found.by_method) > 1:
-        print("methods: " + ", ".join(f"{n} {a:.1%}" for n, a in found.by_method.items()))
+        print("compared: " + ", ".join(f"{n} {a:.1%}" for n, a in found.by_method.items()))
+    for name, why in found.left_out.items():
+        print(f"left out: {name} ({why})")
     print(f"{out}: see {out / 'report.html'}; nsl predict {out} IMAGE...")
 
 
@@ -155,6 +157,9 @@ def _write_report(
     if len(found.by_method) > 1:
         rows = [[method, f"{share:.1%}"] for method, share in found.by_method.items()]
         parts.append(Table(("method", "accuracy"), rows))
+    if found.left_out:
+        out = [[method, why] for method, why in found.left_out.items()]
+        parts.append(Table(("left out", "why"), out))
     sections = [Section("Result", parts)]
     per_class: list[Any] = [Table(("class", "images", "tested", "right"), _class_rows(learner))]
     if (folder / "confusion.png").is_file():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 
@@ -20,22 +22,26 @@ from ._fewshot_report import report_methods, show_results, training_line
 from ._progress import TrainingBar, progress_bar
 from ._settings import new_folder
 
-__all__ = ["compare", "run_tests", "show_results", "train_one"]
+__all__ = ["compare", "run_tests", "show_results", "stoppable", "train_one"]
+
+USUAL_SHOTS = [1, 5]
 
 _TUNED = {"batch_size": None, "epochs": 20, "lr": 0.1}
-_EPISODES = {"train_way": 20, "steps": 200, "epoch_steps": 50}
+_EPISODES = {"train_way": 20, "steps": 100, "epoch_steps": 50}
 FIRST_LOOK: dict[str, dict[str, Any]] = {
     "nearest": {},
     "finetune": {"method_options": _TUNED},
     "static": {"method_options": _TUNED, "episodes": 60},
     "dynamic": {"method_options": _TUNED, "hidden": 8},
+    "meta_static": {"steps": 40, "epoch_steps": 40, "val_episodes": 30, "episodes": 60},
     "proto": _EPISODES,
     "ridge": _EPISODES,
 }
 """What is compared when nothing is asked for. Tuning is shortened, as the static network's tuning
 runs through all of its layers, and shortened alike for those that are compared with it."""
 _FIRST_SETTINGS = {
-    "data": "glyphs", "options": {"width": 16}, "epochs": 8.0, "log_every": 10, "val_episodes": 100,
+    "data": "glyphs", "image_size": 20, "options": {"width": 16}, "epochs": 4.0, "lr": 0.01,
+    "log_every": 10, "val_episodes": 100,
 }  # fmt: skip
 _SHARED = "plain"
 
@@ -68,15 +74,14 @@ def compare(
             f"go on, or choose another --out."
         )
     runs, results = {}, {}
-    again = f"nsl fewshot --resume --out {folder}"
-    for name, config in plan.items():
-        replaced = force and name == ""
-        run = _trained(config, places[name], again, resume, replaced)
-        if name != _SHARED:
-            runs[name or config.method] = run
-            results[name or config.method] = run_tests(run, tests, again)
-    if _first_process():
-        report_methods(runs, results, folder)
+    with stoppable(folder, "fewshot", "--resume", "--out", folder, *_shots(shots)):
+        for name, config in plan.items():
+            run = _trained(config, places[name], resume, force and name == "")
+            if name != _SHARED:
+                runs[name or config.method] = run
+                results[name or config.method] = run_tests(run, tests)
+        if _first_process():
+            report_methods(runs, results, folder)
 
 
 def train_one(wanted: dict[str, Any], out: Path | None, *, resume: bool, force: bool) -> None:
@@ -91,16 +96,15 @@ def train_one(wanted: dict[str, Any], out: Path | None, *, resume: bool, force: 
             )
         config = methods[0][1]
     folder = out or new_folder(f"fewshot-{config.data}-{config.method}" if config else "")
-    run = _trained(config, folder, f"nsl fewshot train --resume --out {folder}", resume, force)
+    with stoppable(folder, "fewshot", "train", "--resume", "--out", folder):
+        run = _trained(config, folder, resume, force)
     if _first_process():
         training_line(run)
         print(f"run: {folder}\ntest it with: nsl fewshot eval {folder}")
 
 
-def run_tests(
-    run: FewShotRun, tests: list[Trial], again: str, force: bool = False
-) -> list[dict[str, Any]]:
-    """Test a run with a progress bar; on Ctrl-C say how to go on."""
+def run_tests(run: FewShotRun, tests: list[Trial], *, force: bool = False) -> list[dict[str, Any]]:
+    """Test a run with a progress bar."""
     with progress_bar() as bar, join_world(run.config.device) as world:
         rows: dict[str, Any] = {}
 
@@ -109,11 +113,21 @@ def run_tests(
                 rows[name] = bar.add_task(f"{run.config.method} {name}", total=total)
             bar.update(rows[name], completed=done)
 
-        try:
-            return run.evaluate(tests, world, force=force, watch=watch)
-        except KeyboardInterrupt:
-            bar.stop()
-            _stopped(again)
+        return run.evaluate(tests, world, force=force, watch=watch)
+
+
+@contextmanager
+def stoppable(folder: Path, *again: object) -> Iterator[None]:
+    """On Ctrl-C end in one line, which says by what command to go on if there is something."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        begun = any((folder / name).is_file() for name in ("config.json", "comparison.json"))
+        command = shlex.join(["nsl", *map(str, again)])
+        if _first_process():
+            go_on = f"Go on with: {command}" if begun else "Nothing was written."
+            print(f"nsl: stopped. {go_on}", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def _configurations(wanted: dict[str, Any]) -> dict[str, FewShotConfig]:
@@ -191,22 +205,16 @@ def _check(plan: dict[str, FewShotConfig], places: dict[str, Path], tests: list[
             run.test_episodes(tests, task.base.classes)
 
 
-def _trained(
-    config: FewShotConfig | None, folder: Path, again: str, resume: bool, force: bool
-) -> FewShotRun:
-    """Train with a progress bar; on Ctrl-C say how to go on."""
+def _trained(config: FewShotConfig | None, folder: Path, resume: bool, force: bool) -> FewShotRun:
+    """Train with a progress bar."""
     with progress_bar(*TrainingBar.columns()) as bar:
         watch = TrainingBar(bar, folder.name)
-        try:
-            return train_method(config, folder, resume=resume, force=force, watch=watch)
-        except KeyboardInterrupt:
-            bar.stop()
-            _stopped(again)
+        return train_method(config, folder, resume=resume, force=force, watch=watch)
 
 
-def _stopped(again: str) -> NoReturn:
-    print(f"nsl: stopped. Go on with: {again}", file=sys.stderr)
-    raise typer.Exit(130) from None
+def _shots(shots: list[int]) -> list[str]:
+    """The option that asks for these tests again, unless they are the usual ones."""
+    return [] if shots == USUAL_SHOTS else ["--shots", ",".join(map(str, shots))]
 
 
 def _first_process() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,8 +72,10 @@ def fewshot(
 ) -> None:
     """Learn new classes from a few images each: train a method, test it, compare several.
 
-    With no options: several methods are trained and tested side by side on characters of many
-    scripts, which takes some minutes and fetches nothing.
+    With no options seven methods, the paper's static, dynamic and meta-learned static among them,
+    are trained on characters of many scripts (glyphs, made small: 20 pixels) and tested on
+    characters none of them has seen: a table, a plot and a report. It takes about two minutes on
+    two cores and fetches nothing. Ctrl-C loses nothing; it tells how to go on.
 
     \b
     nsl fewshot
@@ -175,14 +178,15 @@ def evaluate(
     nsl fewshot eval runs/proto --shots 1,5,10 --episodes 10000 --json
     """
     from ..fewshot import FewShotRun, Trial
-    from ._fewshot import run_tests, show_results
+    from ._fewshot import run_tests, show_results, stoppable
 
     opened = FewShotRun.open(run, data_dir)
     tests = [
         Trial(n_shot, ways, queries, episodes, seed, which, batch_norm)
         for n_shot in _numbers(shots)
     ]
-    results = run_tests(opened, tests, f"nsl fewshot eval {run}", force)
+    with stoppable(run, *sys.argv[1:]):
+        results = run_tests(opened, tests, force=force)
     if as_json:
         told = [{k: v for k, v in result.items() if k != "accuracies"} for result in results]
         print(json.dumps({"run": str(run), "results": told}))

@@ -174,7 +174,7 @@ def make_adapter(
 
 
 def can_adapt(method: str, backbone: Backbone) -> str | None:
-    """Why a method has no place on a backbone, or takes too long to be tried unasked."""
+    """Why a method has no place on a backbone."""
     dynamic = any(isinstance(part, DynamicLayer) for part in backbone.module.modules())
     if method == "dynamic" and not dynamic:
         return "method 'dynamic' needs a backbone with a dynamic similarity"
@@ -189,9 +189,16 @@ def can_adapt(method: str, backbone: Backbone) -> str | None:
     return None
 
 
-def takes_long(method: str, backbone: Backbone) -> bool:
-    """Whether tuning takes minutes."""
-    return method == "static" and _convolution_work(backbone) > _MOST_WORK
+def takes_long(method: str, backbone: Backbone) -> str | None:
+    """Why a method is not tried unasked: its tuning takes minutes."""
+    work = _convolution_work(backbone) if method == "static" else 0
+    if work <= _MOST_WORK:
+        return None
+    return (
+        f"method {method!r} takes minutes on a backbone of {work / 1e6:,.0f} million multiply-adds "
+        f"an image, more than {_MOST_WORK / 1e6:,.0f} million; ask for it by --method {method}, "
+        f"or method={method!r}"
+    )
 
 
 def with_static(module: nn.Module) -> nn.Module:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -101,8 +102,9 @@ class FewShotClassifier:
         _check.whole_numbers("FewShotClassifier", folds=self.folds)
         shown = listed(images)
         classes, numbers = numbered(labels, len(shown))
-        adapters = self._adapters(shown, numbers, len(classes))
+        adapters, left_out = self._adapters(shown, numbers, len(classes))
         found = cross_validate(adapters, numbers, len(classes), self.folds, self.seed, watch)
+        found = replace(found, left_out=left_out)
         adapter = adapters[found.method]
         network = adapter.network(adapter.fit(torch.arange(len(numbers))))
         network.classifier.weight.div_(found.temperature)
@@ -214,30 +216,33 @@ class FewShotClassifier:
                 "Call fit(images, labels) first."
             )
 
-    def _adapters(self, images: list[Any], labels: Tensor, n_way: int) -> dict[str, Adapter]:
-        """The methods to choose from, each with its backbone."""
+    def _adapters(
+        self, images: list[Any], labels: Tensor, n_way: int
+    ) -> tuple[dict[str, Adapter], dict[str, str]]:
+        """The methods to choose from, each with its backbone, and why others are left out."""
         wanted = METHODS if self.method == "auto" else (self.method,)
         backbones = self._backbones(wanted)
         read: dict[Any, Tensor] = {}
-        adapters = {}
+        adapters, left_out = {}, {}
         for method in wanted:
             backbone = backbones.get(method)
             why = can_adapt(method, backbone) if backbone is not None else "no backbone"
+            if why is not None and self.method != "auto":
+                raise RunError(
+                    f"FewShotClassifier: expected a backbone that fits, got "
+                    f"{backbone.name if backbone else None}: {why}. Choose another method or "
+                    f"backbone."
+                )
+            if backbone is not None and self.method == "auto":
+                why = why or takes_long(method, backbone)
             if backbone is None or why is not None:
-                if self.method != "auto":
-                    raise RunError(
-                        f"FewShotClassifier: expected a backbone that fits, got "
-                        f"{backbone.name if backbone else None}: {why}. Choose another method or "
-                        f"backbone."
-                    )
-                continue
-            if self.method == "auto" and takes_long(method, backbone):
+                left_out[method] = str(why)
                 continue
             if backbone.preprocessing not in read:
                 read[backbone.preprocessing] = read_all(images, backbone.preprocessing)
             pixels = read[backbone.preprocessing]
             adapters[method] = make_adapter(method, backbone, pixels, labels, n_way)
-        return adapters
+        return adapters, left_out
 
     def _backbones(self, methods: Sequence[str]) -> dict[str, Backbone]:
         if isinstance(self.backbone, Backbone):

@@ -40,6 +40,7 @@ class CrossValidation:
         confusion: ``(n_way, n_way)``, images of class i (row) told to be j (column).
         temperature: what scores were divided by to make probabilities fit.
         note: what is to be known about these numbers.
+        left_out: methods that were not compared, and why.
     """
 
     method: str
@@ -51,10 +52,11 @@ class CrossValidation:
     confusion: NDArray[np.int64] = field(repr=False)
     temperature: float
     note: str
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a file."""
-        return {**vars(self), "by_method": dict(self.by_method),
+        return {**vars(self), "by_method": dict(self.by_method), "left_out": dict(self.left_out),
                 "confusion": self.confusion.tolist()}  # fmt: skip
 
     @classmethod

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..errors import ShapeError
+from ..train.distributed import each_alone
 
 __all__ = ["Learner", "batch_statistics"]
 
@@ -69,7 +70,8 @@ def batch_statistics(model: nn.Module) -> Iterator[None]:
     for norm in norms:
         norm.training, norm.track_running_stats = True, False
     try:
-        yield
+        with each_alone(model):
+            yield
     finally:
         for norm, (training, track) in zip(norms, before, strict=True):
             norm.training, norm.track_running_stats = training, track

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ShapeError
+from ..train.distributed import each_alone
 from .adapting import BIAS, WEIGHT, Tensors, named_parameters, scores_with, statistics
 from .learner import Learner
 from .protocol import Images, Method, Tasks, query_labels
@@ -30,7 +31,8 @@ class MetaLearned(Method):
 
     While the backbone is trained, BatchNorm uses the statistics of the images at hand, whichever
     policy applies to test images. With ``"batch"``, those of the support set serve the steps, and
-    those of the queries the queries, as in the original.
+    those of the queries the queries, as in the original. A task has all of its images in one
+    process, so ``sync_batch_norm`` changes nothing here.
 
     Args:
         first_order: leave out second derivatives.
@@ -58,9 +60,10 @@ class MetaLearned(Method):
         if isinstance(batch, Images):
             return super().loss(learner, batch)
         losses = []
-        for support, query, labels in zip(*batch, strict=True):
-            tensors = self.fit(learner, support, self.inner_steps, not self.first_order)
-            losses.append(F.cross_entropy(scores_with(learner, tensors, query), labels))
+        with each_alone(learner):
+            for support, query, labels in zip(*batch, strict=True):
+                tensors = self.fit(learner, support, self.inner_steps, not self.first_order)
+                losses.append(F.cross_entropy(scores_with(learner, tensors, query), labels))
         return torch.stack(losses).mean()
 
     def scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from math import inf, log10
 from typing import Any
 
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from .style import GREY, PALETTE, figure, save
 
 __all__ = ["draw_methods"]
 
 _SHAPES = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
+_APART = 0.12  # powers of ten
 
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -61,24 +63,37 @@ def _draw_bars(axes: Any, results: Results, shots: list[int], colours: dict[int,
 
 def _draw_points(axes: Any, results: Results, colours: dict[int, str]) -> None:
     """Accuracy over numbers adapted; a method is a shape, as names would lie over each other."""
-    most, least = 1, 100.0
-    for place, (name, of) in enumerate(results.items()):
-        shape = _SHAPES[place % len(_SHAPES)]
+    least = 100.0
+    places = _apart({name: of[0]["adapted"] for name, of in results.items() if of})
+    for number, (name, of) in enumerate(results.items()):
+        shape = _SHAPES[number % len(_SHAPES)]
         axes.plot([], [], shape, color=GREY, markersize=5, label=name)
         for result in of:
             mean, half = 100 * result["mean"], 100 * result["interval"]
-            most, least = max(most, result["adapted"]), min(least, mean - half)
+            least = min(least, mean - half)
             axes.errorbar(
-                result["adapted"], mean, half, fmt=shape, color=colours[result["n_shot"]],
-                markersize=5, elinewidth=1, capsize=2, alpha=0.85,
+                places[name], mean, half, fmt=shape, color=colours[result["n_shot"]],
+                markersize=5, elinewidth=1, capsize=2,
             )  # fmt: skip
-    axes.set_xscale("symlog", linthresh=1)
-    axes.set_xlim(-0.5, 5 * most)
-    axes.set_ylim(max(0, 10 * ((least - 2) // 10)), 100)
-    decades = [10**n for n in range(12) if 10**n <= 5 * most]
-    axes.xaxis.set_major_locator(FixedLocator([0, *decades]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    right = max(places.values(), default=0.0) + 0.3
+    axes.set_xlim(-0.3, right)
+    axes.set_ylim(max(0, 5 * ((least - 1) // 5)), 100)
+    ticks = [n for n in (0, *(10**n for n in range(12))) if log10(1 + n) <= right]
+    axes.set_xticks([log10(1 + n) for n in ticks], [f"{n:,}" for n in ticks])
+    axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.grid(axis="y")
-    axes.set(xlabel="numbers adapted in an episode", ylabel="accuracy (%)")
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)
+    axes.set(xlabel="numbers adapted (near ones side by side)", ylabel="accuracy (%)")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+
+
+def _apart(adapted: Mapping[str, int]) -> dict[str, float]:
+    """Where methods stand on an axis of powers of ten; those that would overlap, side by side.
+
+    >>> {name: round(place, 2) for name, place in _apart({"a": 99, "b": 0, "c": 99}).items()}
+    {'b': 0.0, 'a': 2.0, 'c': 2.12}
+    """
+    places: dict[str, float] = {}
+    last = -inf
+    for name, number in sorted(adapted.items(), key=lambda pair: pair[1]):
+        last = places[name] = max(log10(1 + number), last + _APART)
+    return places

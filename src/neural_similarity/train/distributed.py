@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import RunError
 
-__all__ = ["World", "join_world", "restarted", "synchronise_batch_norm"]
+__all__ = ["World", "each_alone", "join_world", "restarted", "synchronise_batch_norm"]
 
 _joined = count()  # how often this process has joined the others
 
@@ -136,6 +136,23 @@ def synchronise_batch_norm(model: nn.Module) -> nn.Module:
     return model
 
 
+@contextmanager
+def each_alone(model: nn.Module) -> Iterator[None]:
+    """Let synchronised BatchNorm see the batch of its own process alone for a while.
+
+    For what is no part of a larger batch: an episode that one process looks at by itself.
+    """
+    norms = [m for m in model.modules() if isinstance(m, _SynchronisedBatchNorm)]
+    before = [norm.together for norm in norms]
+    for norm in norms:
+        norm.together = False
+    try:
+        yield
+    finally:
+        for norm, together in zip(norms, before, strict=True):
+            norm.together = together
+
+
 class _Sum(torch.autograd.Function):
     """The sum over all processes; each has a part in the loss of all, so gradients add up too."""
 
@@ -147,7 +164,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Tensor:
-        return _Sum.forward(context, gradient)
+        return _sum(gradient)  # which second derivatives flow through in their turn
 
 
 def _sum(values: Tensor) -> Tensor:
@@ -158,11 +175,13 @@ def _sum(values: Tensor) -> Tensor:
 class _SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
     """BatchNorm whose mean and variance are those of the batches of all processes together."""
 
+    together = True
+
     def _check_input_dim(self, input: Tensor) -> None:
         pass  # it stands for BatchNorm of one, two and three dimensions
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.training:
+        if not (self.training and self.together):
             return super().forward(input)
         axes = [0, *range(2, input.dim())]
         shape = [1, -1, *[1] * (input.dim() - 2)]

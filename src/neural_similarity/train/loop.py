@@ -187,6 +187,9 @@ class _Job:
                         break
                     if stopping:
                         raise KeyboardInterrupt
+            # What comes at the very end must not be lost: whoever called may have more to do.
+            if self.world.sum(torch.tensor(float(bool(stop)))):
+                raise KeyboardInterrupt
 
     def step(
         self, network: nn.Module, batch: Sequence[Tensor], total: int, stop: list[int]
