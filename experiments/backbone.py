@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 
 import torch
 
@@ -100,7 +101,8 @@ def command_of(config: FewShotConfig) -> str:
     words = ["nsl fewshot train"]
     for name, value in given.items():
         if value != usual.get(name) and name not in ("data_dir", "threads"):
-            words.append(f"--{name} {value}" if name in options else f"--set {name}={value}")
+            said = f"{value:g}" if isinstance(value, float) else value
+            words.append(f"--{name} {said}" if name in options else f"--set {name}={said}")
     return " ".join(words)
 
 
@@ -141,34 +143,28 @@ def card(run: FewShotRun, facts: list[Facts], episodes: int) -> str:
     copies = ", ".join(f"{part} `{copy}`" for part, copy in known["data_copies"].items())
     length = f"{config.epochs:g} epochs" if config.steps is None else f"{config.steps:,} steps"
     commands = "\n".join(f"$ {one.command}" for one in facts)
-    return f"""# The backbones that come with the package
-
-Made by `python -m experiments.backbone`; every number here is from that command.
-
-**Data.** The {len(known["classes"])} training classes of `{config.data}`, colour images of side
-{known["image_size"]}. {dataset_info(config.data).description} Copies: {copies}; those of
-CIFAR-100 had their pixel values rounded to multiples of four.
-
-**Recipe.** {length}, batches of {config.batch_size}, {config.optimizer} at
-{config.learning_rate:g}, schedule {config.schedule}, weight decay {config.weight_decay:g}, seed
-{config.seed}, the weights that are best on the validation classes, PyTorch {known["torch"]}. The
-two networks differ in the similarity alone.
-
-```console
-{commands}
-```
-
-**Results.** Accuracy over {episodes} 5-way episodes of 15 queries a class, of the test classes,
-none of which was trained on. Kernels are stored in half precision and computed with in single.
-
-{lines}
-
-**Limits.** Small networks, briefly trained, that have seen small images of everyday objects and
-animals: photographs are scaled down to their side, so what is small in a picture is lost. Fine
-differences, text, medical and aerial images are far from what they know: there a larger backbone
-(`--backbone timm:NAME`) does better. They reflect what their data set holds and leaves out. Do not
-use them to judge people.
-"""
+    paragraphs = (
+        "Made by `python -m experiments.backbone`; every number here is from that command.",
+        f"**Data.** The {len(known['classes'])} training classes of `{config.data}`, colour images "
+        f"of side {known['image_size']}. {dataset_info(config.data).description} Copies: {copies}; "
+        f"those of CIFAR-100 had their pixel values rounded to multiples of four.",
+        f"**Recipe.** {length}, batches of {config.batch_size}, {config.optimizer} at "
+        f"{config.learning_rate:g}, schedule {config.schedule}, weight decay "
+        f"{config.weight_decay:g}, seed {config.seed}, the weights that are best on the validation "
+        f"classes, PyTorch {known['torch']}. The two networks differ in the similarity alone.",
+        f"```console\n{commands}\n```",
+        f"**Results.** Accuracy over {episodes} 5-way episodes of 15 queries a class, of the test "
+        f"classes, none of which was trained on. Kernels are stored in half precision and computed "
+        f"with in single.",
+        lines,
+        "**Limits.** Small networks, briefly trained, that have seen small images of everyday "
+        "objects and animals: photographs are scaled down to their side, so what is small in a "
+        "picture is lost. Fine differences, text, medical and aerial images are far from what they "
+        "know: there a larger backbone (`--backbone timm:NAME`) does better. They reflect what "
+        "their data set holds and leaves out. Do not use them to judge people.",
+    )
+    filled = (text if "\n" in text else fill(text, 99) for text in paragraphs)
+    return "\n\n".join(("# The backbones that come with the package", *filled)) + "\n"
 
 
 if __name__ == "__main__":
