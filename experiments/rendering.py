@@ -149,6 +149,8 @@ def _notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]
         if of.diverged:
             steps = (f"{of.by_seed[s]['diverged']} (seed {s})" for s in of.diverged)
             yield f"`{name}` diverged at step {', '.join(steps)}."
+    if table.metric == "accuracy":
+        yield from _fewer_episodes(runs, table.baseline)
     missing = list(_missing(runs))
     if missing:
         yield f"Not run yet: {'; '.join(missing)}."
@@ -158,6 +160,21 @@ def _notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]
     records = [record for of in runs.values() for record in of.by_seed.values()]
     yield from describe_copies(records)
     yield _hardware(records)
+
+
+def _fewer_episodes(runs: Mapping[str, Runs], baseline: str) -> Iterator[str]:
+    """Rows whose mean is not over the episodes of the baseline's."""
+    counts = {
+        name: {len(t["accuracies"]) for r in of.finished.values() for t in r["tests"]}
+        for name, of in runs.items()
+    }
+    usual = max(counts[baseline], default=0)
+    for name, of_row in counts.items():
+        if of_row and min(of_row) < usual:
+            yield (
+                f"`{name}` was tested on {min(of_row)} episodes, the first of the {usual} that the "
+                f"baseline had; its difference is over those."
+            )
 
 
 def _missing(runs: Mapping[str, Runs]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from results_cases import change, keep, keep_error, keep_tests
 
 from experiments import statistics
-from experiments.findings import findings, read_table
+from experiments.findings import findings, on_same_episodes, read_table
 from experiments.pictures import draw_accuracy, draw_error, spread
 from experiments.records import RESULTS
 from experiments.rendering import train_command
@@ -151,6 +151,26 @@ class TestErrors:
         )
         assert "## Table 2" not in text, "it has but rows that it shares"
 
+    def test_a_baseline_that_diverged_is_no_baseline(self, results, report):
+        for seed in range(3):
+            keep_error(results, "static-diagonal", seed, 0.3)
+        for seed in range(2):
+            keep_error(results, "cnn", seed, 0.4)
+        keep(results, "table4", "cnn", 2, diverged=40)
+        report.write()
+        row = cells(report.file.read_text(), "Static NSN w/ DNS")
+        assert (row[3], row[-1]) == ("–", "–")
+
+    def test_settings_younger_than_a_result(self, results):
+        def outdated(row):
+            file = keep_error(results, row, 0, 0.3)
+            settings = json.loads(file.read_text())["config"]
+            change(file, config={k: v for k, v in settings.items() if k != "similarity"})
+            return read_table(TABLES["table4"], results, "short")[row].outdated()
+
+        assert outdated("cnn") == [], "it was none before there was a choice"
+        assert outdated("static-diagonal") == [0]
+
     def test_notes_tell_departures_data_machine_and_changed_settings(self, results, report):
         file = keep_error(results, "cnn-plus", 0, 0.3)
         settings = {**json.loads(file.read_text())["config"], "lr": 0.7}
@@ -174,8 +194,9 @@ class TestFewShot:
         report.write()
         text = report.file.read_text()
         title = "Ridge regression, as R2D2 (not in the paper)"
+        # Seeds are alike, episodes are not: 1.96 · 25.82 / √4 = 25.30. Their differences are.
         assert cells(text, title, "### 1 shot")[1:5] == [
-            "60.00 ± 0.00", "60.00", "+10.00 ± 0.00", "2"
+            "60.00 ± 25.30", "60.00", "+10.00 ± 0.00", "2"
         ]  # fmt: skip
         assert cells(text, title, "### 5 shots")[3] == "+12.00 ± 0.00"
         assert "paper |" not in text, "the paper has no numbers on this data set"
@@ -188,6 +209,26 @@ class TestFewShot:
         proto = next(one for one in found if one.row.name == "proto")
         assert proto.difference.mean == pytest.approx(10.0)
         assert proto.difference.low is None
+
+    def test_fewer_episodes_are_compared_with_the_same_ones(self, results, report):
+        hard_then_easy = [0.2, 0.4, 0.9, 0.9]
+        for seed in range(2):
+            keep_tests(results, "finetune", seed, [hard_then_easy, hard_then_easy])
+            keep_tests(results, "static", seed, [[0.25, 0.45], [0.25, 0.45]])
+        report.write()
+        text = report.file.read_text()
+        assert cells(text, "Static NSN", "### 1 shot")[3] == "+5.00 ± 0.00", "not 35 − 60"
+        assert "`static` was tested on 2 episodes, the first of the 4 that the baseline" in text
+        assert "`finetune` was tested" not in text
+
+    @pytest.mark.parametrize("name", ["data_copy", "n_way", "n_query", "episode_seed"])
+    def test_episodes_are_the_same_only_if_drawn_alike(self, name):
+        drawn = {"data_copy": "t", "n_way": 5, "n_shot": 1, "n_query": 15, "episode_seed": 0}
+        long = {**drawn, "fingerprint": "a", "accuracies": [0.1, 0.2, 0.3]}
+        short = {**drawn, "fingerprint": "b", "accuracies": [0.4, 0.5]}
+        assert on_same_episodes([long, short]) == [[0.1, 0.2], [0.4, 0.5]]
+        assert on_same_episodes([long, {**short, name: 99}]) is None
+        assert on_same_episodes([long, {**long, "fingerprint": "c"}]) is None
 
     def test_one_seed_is_over_episodes(self, results, report):
         keep_tests(results, "finetune", 0, [[0.5, 0.6], [0.5, 0.6]])
@@ -217,11 +258,17 @@ class TestFewShot:
 
 class TestSizes:
     def test_parameters_steps_and_commands(self, results, report):
-        keep(results, "table5", "cnn", 0, losses=[7.0], parameters=8_899_048)
+        keep(results, "table5", "cnn", 0, losses=[7.0], parameters=8_899_048, image_size=224)
         report.write()
         text = report.file.read_text()
         assert cells(text, "Baseline CNN") == ["Baseline CNN", "8.90", "8.90", "0.25"]
         assert "$ nsl train --model cnn10 --data imagenet --similarity none" in text
+        assert "other settings" not in text
+
+    def test_a_step_on_smaller_images_is_another_setting(self, results, report):
+        keep(results, "table5", "cnn", 0, losses=[7.0], image_size=64)
+        report.write()
+        assert "than the row has now: `cnn` seed 0." in report.file.read_text()
 
     @pytest.mark.parametrize(
         "row", TABLES["table5"].rows + TABLES["table4"].rows, ids=lambda r: r.name
