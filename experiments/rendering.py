@@ -141,6 +141,7 @@ def _verdict(found: Finding, baseline: str) -> str:
 
 def _notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]:
     yield f"Budget `{budget}`: {table.budgets[budget]}."
+    yield from table.notes
     yield from (f"{row.title}: {row.departs}" for row in table.rows if row.departs)
     begun = [f"`{row.name}` with `{row.begins_with}`" for row in table.rows if row.begins_with]
     if begun:
@@ -158,8 +159,19 @@ def _notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]
     if outdated:
         yield f"Run with other settings than the row has now: {'; '.join(outdated)}."
     records = [record for of in runs.values() for record in of.by_seed.values()]
+    for record in records:
+        if len(_commits(record)) > 1:
+            yield (
+                f"`{record['row']}` seed {record['seed']} was begun and gone on with by different "
+                f"code: {', '.join(f'`{one}`' for one in _commits(record))}."
+            )
     yield from describe_copies(records)
     yield _hardware(records)
+
+
+def _commits(record: dict[str, Any]) -> list[str]:
+    """What code a run was worked on with; older results name the last alone."""
+    return list(record.get("commits", [record["commit"]]))
 
 
 def _fewer_episodes(runs: Mapping[str, Runs], baseline: str) -> Iterator[str]:
@@ -195,7 +207,7 @@ def _hardware(records: Sequence[dict[str, Any]]) -> str:
         for record in records
         if (e := record.get("environment"))
     }
-    commits = {f"`{record['commit']}`" for record in records}
+    commits = {f"`{one}`" for record in records for one in _commits(record)}
     said = [*sorted(machines), f"commit {', '.join(sorted(commits))}"]
     return f"Machine: {'; '.join(said)}."
 
