@@ -92,6 +92,15 @@ def test_a_run_begun_by_unknown_code_says_so(tmp_path):
     assert read_record(record_file(queue.results, job.row, "smoke", 0))["commits"][0] == "unknown"
 
 
+def test_the_error_is_the_last_one_not_the_best(tmp_path, monkeypatch):
+    over_time = [{"kind": "eval", "error": error, "seconds": 1.0} for error in (0.4, 0.2, 0.3)]
+    monkeypatch.setattr("neural_similarity.train.Run.metrics", lambda run: over_time)
+    queue = Queue(tmp_path / "results", tmp_path / "work", tell=lambda line: None)
+    (job,) = jobs_of([table("table4")], "smoke", 1, ["cnn"])
+    queue.run([job])
+    assert read_record(record_file(queue.results, job.row, "smoke", 0))["error"] == 0.3
+
+
 def test_the_commit_is_that_of_the_start(monkeypatch):
     before = commit()
     monkeypatch.setattr("experiments.records.subprocess.run", lambda *_, **__: pytest.fail("again"))
@@ -203,6 +212,22 @@ def test_images_and_episodes_are_as_many(name, budget):
             seen[row.name] = images * config.epochs
     assert len(seen) > 2
     assert len(set(seen.values())) == 1, seen
+    if budget == "short":
+        assert f"({seen['finetune']:,.0f} images: " in table(name).budgets["short"]
+        assert f"{seen['finetune'] / 128:,.0f} steps of 128" in table(name).budgets["short"]
+        assert f"{seen['proto'] / 400:,.0f} " in table(name).budgets["short"]
+
+
+@pytest.mark.parametrize("name", ["table6", "table6-mini"])
+def test_rows_have_the_tasks_and_statistics_that_they_say(name):
+    told = {}
+    for row in table(name).rows:
+        config = row.config("short")
+        assert ("Transductive" in row.departs) == (config.batch_norm == "batch")
+        if said := re.search(r"budget (\d+) tasks|(\d+) tasks at the short budget", row.departs):
+            told[row.name] = int(said[1] or said[2])
+        assert told.get(row.name) == (config.steps and config.steps * config.tasks)
+    assert {"maml", "meta-static"} <= told.keys()
 
 
 def test_imagenet_networks_have_the_papers_parameters():

@@ -103,6 +103,18 @@ class TestErrors:
         row = cells(report.file.read_text(), "Static NSN w/ DNS")
         assert (row[3], row[-1]) == ("–", "–")
 
+    def test_minutes_and_adapted_numbers_of_several_seeds(self, results):
+        for seed, (seconds, step) in enumerate([(60.0, 0.2), (180.0, 0.4)]):
+            change(
+                keep_tests(results, "finetune", seed, [[0.5], [0.5]], adapted=640 + seed),
+                seconds=seconds,
+                step_seconds=step,
+            )
+        table = TABLES["table6"]
+        (found, *_) = findings(table, read_table(table, results, "short"), 1)
+        assert (found.minutes, found.adapted) == (2.0, 641)
+        assert found.step_seconds == pytest.approx(0.3)
+
     def test_settings_younger_than_a_result(self, results):
         def outdated(row):
             file = keep_error(results, row, 0, 0.3)
