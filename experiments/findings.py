@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -19,13 +19,24 @@ from .statistics import (
     over_episodes,
     over_images,
     over_seeds,
+    over_seeds_and_episodes,
     paired_over_episodes,
     paired_over_seeds,
 )
 
-__all__ = ["Finding", "Record", "Runs", "findings", "has_results", "read_table", "shots_of"]
+__all__ = [
+    "Finding",
+    "Record",
+    "Runs",
+    "findings",
+    "has_results",
+    "on_same_episodes",
+    "read_table",
+    "shots_of",
+]
 
 Record = dict[str, Any]
+_DRAWN_FROM = ("data_copy", "n_way", "n_shot", "n_query", "episode_seed")
 _NEEDED = ("table", "row", "budget", "seed", "config", "commit", "parameters")
 
 
@@ -49,17 +60,21 @@ class Runs:
 
     def outdated(self) -> list[int]:
         """Seeds that were run with other settings than the row has now."""
-        return [seed for seed, r in self.by_seed.items() if not self._as_now(seed, r["config"])]
+        return [seed for seed, record in self.by_seed.items() if not self._as_now(seed, record)]
 
-    def _as_now(self, seed: int, then: dict[str, Any]) -> bool:
-        config = self.row.config(self.budget, seed)
-        config = config.config if isinstance(config, OneStep) else config
+    def _as_now(self, seed: int, record: Record) -> bool:
+        config, then = self.row.config(self.budget, seed), record["config"]
+        if isinstance(config, OneStep):
+            if record.get("image_size") != config.image_size:
+                return False
+            config = config.config
         now = {**config.to_dict(), "data_dir": None}
         if self.row.begins_with is not None:
             now["backbone"] = self.row.begins_with
-        now = json.loads(json.dumps(now))
-        # A setting that is younger than the result had no effect on it.
-        return all(now.get(name) == value for name, value in then.items())
+        # A setting that is younger than the result was as it usually is.
+        now, usual = (json.loads(json.dumps(of)) for of in (now, type(config)().to_dict()))
+        younger = {name: usual[name] for name in now.keys() - then.keys()}
+        return all(now.get(name) == value for name, value in {**then, **younger}.items())
 
 
 @dataclass(frozen=True)
@@ -131,7 +146,8 @@ def _finding(runs: Runs, baseline: Runs, metric: str, shots: int | None) -> Find
     if shots is not None:
         adapted = max(_test(r, shots)["adapted"] for r in runs.finished.values())
     # What is left when some seeds diverge is a choice of the lucky ones: not to be compared.
-    both = [] if runs.diverged else sorted(runs.finished.keys() & baseline.finished.keys())
+    lucky = bool(runs.diverged or baseline.diverged)
+    both = [] if lucky else sorted(runs.finished.keys() & baseline.finished.keys())
     if not both or runs.row.name == baseline.row.name:
         return Finding(runs, ours, adapted=adapted)
     difference = _difference(runs, baseline, both, shots).times(100)
@@ -142,9 +158,11 @@ def _finding(runs: Runs, baseline: Runs, metric: str, shots: int | None) -> Find
 
 
 def _ours(runs: Runs, shots: int | None) -> Estimate:
-    """Over seeds; a single one over what it was tested on."""
+    """Over seeds, and episodes if all had the same; a single seed over what it was tested on."""
     records = list(runs.finished.values())
     if len(records) > 1:
+        if shots is not None and (same := on_same_episodes([_test(r, shots) for r in records])):
+            return over_seeds_and_episodes(same)
         return over_seeds([_value(record, shots) for record in records])
     if shots is not None:
         return over_episodes(_test(records[0], shots)["accuracies"])
@@ -155,12 +173,25 @@ def _difference(runs: Runs, baseline: Runs, seeds: list[int], shots: int | None)
     """Seed by seed, and episode by episode where both were tested on the same."""
     pairs = [(runs.finished[seed], baseline.finished[seed]) for seed in seeds]
     if shots is not None:
-        tests = [(_test(ours, shots), _test(theirs, shots)) for ours, theirs in pairs]
-        if len({test["fingerprint"] for pair in tests for test in pair}) == 1:
-            ours, theirs = zip(*((a["accuracies"], b["accuracies"]) for a, b in tests), strict=True)
-            return paired_over_episodes(ours, theirs)
+        tests = [_test(record, shots) for pair in pairs for record in pair]
+        if same := on_same_episodes(tests):
+            return paired_over_episodes(same[::2], same[1::2])
     values = [(_value(ours, shots), _value(theirs, shots)) for ours, theirs in pairs]
     return paired_over_seeds([a for a, _ in values], [b for _, b in values])
+
+
+def on_same_episodes(tests: Sequence[dict[str, Any]]) -> list[list[float]] | None:
+    """Accuracies of each test on the episodes that all of them had; ``None`` if they differ.
+
+    An episode depends on the data, the sizes, the seed and its own number alone. So a test of
+    fewer episodes had the first ones of a longer test.
+    """
+    drawn = {tuple(test[name] for name in _DRAWN_FROM) for test in tests}
+    counts = {len(test["accuracies"]) for test in tests}
+    prints = {(len(test["accuracies"]), test["fingerprint"]) for test in tests}
+    if len(drawn) > 1 or len(prints) > len(counts):
+        return None
+    return [test["accuracies"][: min(counts)] for test in tests]
 
 
 def _value(record: Record, shots: int | None) -> float:

@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +55,25 @@ def write_record(file: Path, record: dict[str, Any]) -> None:
     """Keep a result; one that is there already is never replaced."""
     file.parent.mkdir(parents=True, exist_ok=True)
     written = file.with_suffix(f".{os.getpid()}.part")
-    written.write_text(_dump(record), encoding="utf-8")
     try:
+        with written.open("w", encoding="utf-8") as part:
+            part.write(_dump(record))
+            part.flush()
+            os.fsync(part.fileno())  # a power cut must not leave a name without its content
         os.link(written, file)  # fails if there is one, where renaming would replace it
     finally:
-        written.unlink()
+        written.unlink(missing_ok=True)
 
 
 def write_text(file: Path, text: str) -> None:
     """Replace a file; it is whole at any time."""
     file.parent.mkdir(parents=True, exist_ok=True)
     written = file.with_suffix(f".{os.getpid()}.part")
-    written.write_text(text, encoding="utf-8")
-    written.replace(file)
+    try:
+        written.write_text(text, encoding="utf-8")
+        written.replace(file)
+    finally:
+        written.unlink(missing_ok=True)
 
 
 def as_columns(lines: Iterable[dict[str, Any]], digits: int = 5) -> dict[str, dict[str, list[Any]]]:
@@ -81,8 +88,9 @@ def as_columns(lines: Iterable[dict[str, Any]], digits: int = 5) -> dict[str, di
     return columns
 
 
+@cache
 def commit() -> str:
-    """The commit that ran, with a mark if files were changed since."""
+    """The commit that runs, with a mark if files were changed since; as of the first call."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
     return done.stdout.strip() or "unknown"

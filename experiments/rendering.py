@@ -141,6 +141,7 @@ def _verdict(found: Finding, baseline: str) -> str:
 
 def _notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]:
     yield f"Budget `{budget}`: {table.budgets[budget]}."
+    yield from table.notes
     yield from (f"{row.title}: {row.departs}" for row in table.rows if row.departs)
     begun = [f"`{row.name}` with `{row.begins_with}`" for row in table.rows if row.begins_with]
     if begun:
@@ -149,6 +150,8 @@ def _notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]
         if of.diverged:
             steps = (f"{of.by_seed[s]['diverged']} (seed {s})" for s in of.diverged)
             yield f"`{name}` diverged at step {', '.join(steps)}."
+    if table.metric == "accuracy":
+        yield from _fewer_episodes(runs, table.baseline)
     missing = list(_missing(runs))
     if missing:
         yield f"Not run yet: {'; '.join(missing)}."
@@ -156,8 +159,34 @@ def _notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]
     if outdated:
         yield f"Run with other settings than the row has now: {'; '.join(outdated)}."
     records = [record for of in runs.values() for record in of.by_seed.values()]
+    for record in records:
+        if len(_commits(record)) > 1:
+            yield (
+                f"`{record['row']}` seed {record['seed']} was begun and gone on with by different "
+                f"code: {', '.join(f'`{one}`' for one in _commits(record))}."
+            )
     yield from describe_copies(records)
     yield _hardware(records)
+
+
+def _commits(record: dict[str, Any]) -> list[str]:
+    """What code a run was worked on with; older results name the last alone."""
+    return list(record.get("commits", [record["commit"]]))
+
+
+def _fewer_episodes(runs: Mapping[str, Runs], baseline: str) -> Iterator[str]:
+    """Rows whose mean is not over the episodes of the baseline's."""
+    counts = {
+        name: {len(t["accuracies"]) for r in of.finished.values() for t in r["tests"]}
+        for name, of in runs.items()
+    }
+    usual = max(counts[baseline], default=0)
+    for name, of_row in counts.items():
+        if of_row and min(of_row) < usual:
+            yield (
+                f"`{name}` was tested on {min(of_row)} episodes, the first of the {usual} that the "
+                f"baseline had; its difference is over those."
+            )
 
 
 def _missing(runs: Mapping[str, Runs]) -> Iterator[str]:
@@ -178,7 +207,7 @@ def _hardware(records: Sequence[dict[str, Any]]) -> str:
         for record in records
         if (e := record.get("environment"))
     }
-    commits = {f"`{record['commit']}`" for record in records}
+    commits = {f"`{one}`" for record in records for one in _commits(record)}
     said = [*sorted(machines), f"commit {', '.join(sorted(commits))}"]
     return f"Machine: {'; '.join(said)}."
 

@@ -42,14 +42,15 @@ PICTURES = {
     ),
 }
 HOW_TO_READ = """
-Intervals are 95 %. With several seeds they are over seeds (Student's t). One seed has an interval
+Intervals are 95 %. With several seeds they are over seeds (Student's t), and over episodes too
+where all seeds were tested on the same: both are drawn by chance. One seed has an interval
 over its episodes, or over the test images (Wilson's), and the table says so: it tells of that
 network, not of its method. Differences to the baseline are paired, seed by seed; where all were
-tested on the same episodes, episode by episode as well, and the interval is over seeds and episodes
-together. A difference whose interval contains zero is not separated. Nothing is corrected for the
-number of rows: among twenty rows that are all equal, one is expected to look separated. Minutes are
-wall-clock times of training on a shared machine. Every JSON file names the copies of the data by
-fingerprint.
+tested on the same episodes, episode by episode as well; a row that was tested on fewer episodes is
+compared on those. A difference whose interval contains zero is not separated. Nothing is corrected
+for the number of rows: among twenty rows that are all equal, one is expected to look separated.
+Minutes are wall-clock times of training on a shared machine. Every JSON file names the copies of
+the data by fingerprint.
 """
 
 
@@ -145,6 +146,7 @@ class Report:
                 parts += [
                     _filled(f"**{table.title}.** Ours: {table.budgets[self.budget]}."),
                     _short_table(table, runs[name]),
+                    *([_filled(" ".join(table.notes))] if table.notes else []),
                     *self._shown(name, runs[name], readme),
                 ]
         report = _link(self.file, readme)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,9 @@ from neural_similarity.errors import RunError, UnknownNameError
 from .records import RESULTS
 from .rows import BUDGETS
 from .tables import TABLES, table
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 __all__ = ["app"]
 
@@ -32,19 +36,31 @@ app = typer.Typer(
 
 Budget = Annotated[str, typer.Option(help="smoke, short or paper; see nsl reproduce list.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, from 0 on.")]
-Rows = Annotated[str, typer.Option(help="Only these rows, as in cnn,static-diagonal.")]
+Rows = Annotated[
+    str,
+    typer.Option(
+        help="Only these rows, as in cnn,static-diagonal, and those that they begin with; "
+        "nsl reproduce list names them."
+    ),
+]
 Data = Annotated[
     Path | None,
     typer.Option(help="Where data sets are; otherwise $NEURAL_SIMILARITY_DATA, otherwise ./data."),
 ]
-Results = Annotated[Path, typer.Option(help="Folder of the JSON files.")]
+Results = Annotated[
+    Path, typer.Option(help="Folder of the JSON files.", show_default="experiments/results")
+]
 Work = Annotated[Path, typer.Option(help="Folder of the runs themselves.")]
 
 
 @app.command("list")
 def list_tables(budget: Budget = "short", seeds: Seeds = 3, results: Results = RESULTS) -> None:
-    """Tables and rows, and how many seeds of each are done."""
-    from .records import read_record, record_file
+    """Tables and rows, and how many seeds of each are done.
+
+    A result that was made with other settings than its row has now stays and counts: move its file
+    away to have it made again.
+    """
+    from .findings import read_table
 
     _check_budget(budget)
     print("Budgets:")
@@ -52,14 +68,14 @@ def list_tables(budget: Budget = "short", seeds: Seeds = 3, results: Results = R
         print(f"  {name:6} {meaning}")
     for one in TABLES.values():
         print(f"\n{one.name}: {one.title}\n  {budget}: {one.budgets[budget]}")
-        for row in one.rows:
-            files = [record_file(results, row, budget, seed) for seed in range(seeds)]
-            done = sum(read_record(file) is not None for file in files)
-            print(f"  {row.name:24} {row.title:70} {done} of {seeds}")
+        for row in read_table(one, results, budget).values():
+            done = sum(seed in row.by_seed for seed in range(seeds))
+            old = f", {len(row.outdated())} with other settings" if row.outdated() else ""
+            print(f"  {row.row.name:24} {row.row.title:70} {done} of {seeds}{old}")
 
 
 def _table_command(name: str, title: str) -> None:
-    @app.command(name, help=f"{title}. {TABLES[name].budgets['short'].capitalize()} (short).")
+    @app.command(name, help=f"{title}.\n\nAt the short budget: {TABLES[name].budgets['short']}.")
     def run_table(
         budget: Budget = "short",
         seeds: Seeds = 3,
@@ -138,27 +154,61 @@ def _run(
 ) -> None:
     from neural_similarity.cli._progress import TrainingBar, progress_bar
 
-    from .work import Queue, jobs_of
+    from .jobs import jobs_of
+    from .work import Queue
 
     _check_budget(budget)
     chosen = [name.strip() for name in rows.split(",") if name.strip()]
     jobs = jobs_of([table(name) for name in names], budget, seeds, chosen)
     with progress_bar(*TrainingBar.columns()) as bar:
+        shown = _Shown(bar)
         queue = Queue(
             results,
             work,
             None if data_dir is None else str(data_dir),
             tell=lambda line: print(line, flush=True),
-            watch=lambda name: TrainingBar(bar, name),
+            watch=shown.training,
+            tests=shown.tests,
         )
         missing = len(queue.missing(jobs))
-        print(f"{len(jobs)} runs, {missing} of them to be done", flush=True)
+        print(f"runs: {len(jobs)}, to be done: {missing}", flush=True)
         try:
             queue.run(jobs)
         except KeyboardInterrupt:
             bar.stop()
             print("nsl: stopped. The same command goes on.", file=sys.stderr)
             raise typer.Exit(130) from None
+
+
+class _Shown:
+    """The bar of what is being done; a queue is long, so what is over is taken away."""
+
+    def __init__(self, bar: Progress) -> None:
+        self.bar, self.name = bar, ""
+        self.task: TaskID | None = None
+
+    def training(self, name: str) -> Callable[[dict[str, Any]], None]:
+        """A bar for a run, in place of the last."""
+        from neural_similarity.cli._progress import TrainingBar
+
+        self._take_away()
+        watch = TrainingBar(self.bar, name)
+        self.name, self.task = name, watch.task
+        return watch
+
+    def tests(self, name: str, done: int, total: int) -> None:
+        """Episodes of a test, as far as they are."""
+        if name != self.name:
+            self._take_away()
+            self.name = name
+            self.task = self.bar.add_task(name, total=total, rate="", loss="", error="")
+        if self.task is not None:
+            self.bar.update(self.task, completed=done)
+
+    def _take_away(self) -> None:
+        if self.task is not None:
+            self.bar.remove_task(self.task)
+            self.task = None
 
 
 def _check_budget(budget: str) -> None:

@@ -87,8 +87,9 @@ class Table:
             or ``"parameters"``.
         baseline: the row that others are compared with, seed by seed.
         paper: the paper's numbers by row; few-shot ones by row and shots.
-        published: numbers of other papers, and where they are from.
+        published: numbers of other papers.
         budgets: what each budget means for this table, in words.
+        notes: what a reader has to know of the numbers: whose they are, what is compared.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Table:
     paper: Mapping[str, Any]
     published: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> Row:
         """The row of that name."""

@@ -18,6 +18,7 @@ __all__ = [
     "over_episodes",
     "over_images",
     "over_seeds",
+    "over_seeds_and_episodes",
     "paired_over_episodes",
     "paired_over_seeds",
     "student",
@@ -94,18 +95,23 @@ def paired_over_seeds(ours: Sequence[float], baseline: Sequence[float]) -> Estim
 def paired_over_episodes(
     ours: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]
 ) -> Estimate:
-    """Mean difference, episode by episode, between runs that were all tested on the same ones.
-
-    ``ours[s][e]`` is what seed s did in episode e. Two things are drawn by chance, seeds and
-    episodes, so both intervals add up, as squares: Student's of the seeds' means, and that of the
-    episodes' means. From one seed only the second is known.
-    """
+    """Mean difference, episode by episode, between runs that were all tested on the same ones."""
     differences = [
         [a - b for a, b in zip(mine, theirs, strict=True)]
         for mine, theirs in zip(ours, baseline, strict=True)
     ]
-    by_seed = [fmean(of_seed) for of_seed in differences]
-    by_episode = [fmean(of_episode) for of_episode in zip(*differences, strict=True)]
+    return over_seeds_and_episodes(differences)
+
+
+def over_seeds_and_episodes(values: Sequence[Sequence[float]]) -> Estimate:
+    """Mean over runs that were all tested on the same episodes.
+
+    ``values[s][e]`` is what seed s did in episode e. Two things are drawn by chance, seeds and
+    episodes, so both intervals add up, as squares: Student's of the seeds' means, and that of the
+    episodes' means. From one seed only the second is known.
+    """
+    by_seed = [fmean(of_seed) for of_seed in values]
+    by_episode = [fmean(of_episode) for of_episode in zip(*values, strict=True)]
     seeds, episodes = _student_half(by_seed), _normal_half(by_episode)
     if episodes is None:
         return Estimate.around(fmean(by_seed), seeds, "seeds")

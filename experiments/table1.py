@@ -17,7 +17,8 @@ def cnn_predictor(base: TrainConfig) -> TrainConfig:
     """Dynamic NSN (CNN)
 
     The paper normalises the predictor's output or squashes it, and does not say which its number
-    is of: here it is normalised.
+    is of: here it is normalised. CNN predictors begin as in the authors' code, not at the identity
+    as SphereNet's does here.
     """
     return replace(_cnn(base), predictor_options={"output": "normalized", "start": "authors"})
 
@@ -32,7 +33,8 @@ def cnn_predictor_sigmoid(base: TrainConfig) -> TrainConfig:
 def cnn_predictor_bare(base: TrainConfig) -> TrainConfig:
     """Dynamic NSN (CNN), neither normalised nor squashed
 
-    The paper says that it cannot converge. It is drawn at He's scale, as networks are by default.
+    The paper says that it cannot converge. It is drawn at He's scale, as networks are by default:
+    at the authors' scale of a thousandth it did train, on digits (experiments/README.md).
     """
     options = {"output": "none", "start": "authors", "first_scale": 1.0, "last_scale": 1.0}
     return replace(_cnn(base), predictor_options=options)

@@ -86,7 +86,11 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
 
     @row()
     def dynamic_unconstrained(base: TrainConfig) -> TrainConfig:
-        """Dynamic NSN w/ UNS"""
+        """Dynamic NSN w/ UNS
+
+        The identity is added to what is predicted, as in the authors' code; the appendix says that
+        it is not.
+        """
         hidden = 2 * (base.hidden or 64)
         return replace(base, similarity="dynamic", structure="unconstrained", hidden=hidden)
 

@@ -26,7 +26,11 @@ _rows, row = rows_of("table7", BUDGETS)
 
 @row()
 def cnn(base: TrainConfig) -> TrainConfig:
-    """CNN"""
+    """CNN
+
+    The paper augments mildly and does not say how: here images are padded, cropped and flipped, as
+    for the other tables.
+    """
     return replace(base, filter_orthogonality=0.0)
 
 

@@ -7,6 +7,7 @@ run that nobody has, seed by seed, so that what is done can be compared.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,65 +16,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
+from safetensors import SafetensorError, safe_open
 
 from neural_similarity.errors import DivergedError
 from neural_similarity.fewshot import FewShotConfig, FewShotRun, Trial, train_method
 from neural_similarity.train import Run, TrainConfig, train
-from neural_similarity.train.build import build_model, build_optimizer
-from neural_similarity.train.distributed import World
-from neural_similarity.train.runs import here_and_now
 
-from .records import as_columns, commit, read_record, record_file, write_record
-from .rows import OneStep, Row, Table
+from .jobs import Job
+from .measured import about_run, in_short, kept, one_step
+from .records import commit, read_record, record_file, write_record, write_text
+from .rows import OneStep
 
 try:
     import fcntl
 except ImportError:  # no such locks on this system: there, one process works on a queue
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Job", "Queue", "jobs_of"]
+__all__ = ["Queue"]
 
 SHOTS = (1, 5)
-MACHINE = ("neural_similarity", "torch", "python", "machine", "processor", "device", "threads")
 _PAUSE = 5.0  # seconds, while others finish what is needed
 
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Job:
-    """A row to be run from a seed."""
-
-    row: Row
-    table: Table
-    budget: str
-    seed: int
-
-    @property
-    def name(self) -> str:
-        return self.row.key(self.budget, self.seed)
-
-
-def jobs_of(
-    tables: Sequence[Table], budget: str, seeds: int, rows: Sequence[str] = ()
-) -> list[Job]:
-    """What is to be done, each once: table by table, seed by seed."""
-    jobs: dict[str, Job] = {}
-    for table in tables:
-        wanted = [table.row(name) for name in rows] or list(table.rows)
-        for seed in range(seeds):
-            for row in wanted:
-                for needed in _with_needs(table, row):
-                    job = Job(needed, table, budget, seed)
-                    jobs.setdefault(job.name, job)
-    return list(jobs.values())
-
-
-def _with_needs(table: Table, row: Row) -> list[Row]:
-    needs = [] if row.begins_with is None else _with_needs(table, table.row(row.begins_with))
-    return [*needs, row]
 
 
 @dataclass(frozen=True)
@@ -102,150 +66,140 @@ class Queue:
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Do what is missing, and wait for what other processes do."""
+        commit()  # the code that runs is today's, whatever is committed meanwhile
+        waiting = 0
         while missing := self.missing(jobs):
-            if not any(self._try(job) for job in missing):
-                time.sleep(_PAUSE)
+            if any(self._try(job) for job in missing):
+                waiting = 0
+                continue
+            if len(missing) != waiting:
+                waiting = len(missing)
+                self.tell(f"waiting for other processes; runs to be done: {waiting}")
+            time.sleep(_PAUSE)
 
-    def _try(self, job: Job) -> bool:
-        """Do a job, unless it is another's or has to wait for one."""
-        needed = job.row.begins_with
-        if needed is not None:
-            before = replace(job, row=job.table.row(needed))
-            if read_record(self._file(before)) is None:
+    def _try(self, job: Job, again: bool = False) -> bool:
+        """Do a job, unless it is another's or has to wait for one.
+
+        ``again`` trains a network whose result is there, for what begins with it.
+        """
+        if job.before is not None:
+            if read_record(self._file(job.before)) is None:
                 return False
+            if not self._has_network(job.before):
+                return self._try(job.before, again=True)
         with _claimed(self.work / f"{job.name}.lock") as mine:
-            if not mine or read_record(self._file(job)) is not None:
+            done = self._has_network(job) if again else read_record(self._file(job)) is not None
+            if not mine or done:
                 return False
-            self.tell(f"{job.name}: begins")
-            record = self._record(job)
-            write_record(self._file(job), record)
-            self.tell(f"{job.name}: {_in_short(record)}")
+            if again:
+                self.tell(f"{job.name}: trained again, as its result is there without its network")
+                self._carried_out(job)
+            else:
+                self.tell(f"{job.name}: begins")
+                record = self._record(job)
+                write_record(self._file(job), record)
+                self.tell(f"{job.name}: {in_short(record)}")
         return True
+
+    def _has_network(self, job: Job) -> bool:
+        """Whether the folder of work holds what a job trained."""
+        record = read_record(self._file(job))
+        if record is not None and "diverged" in record:
+            return True  # there will never be one
+        file = self.work / job.name / "last.safetensors"
+        if not file.is_file():
+            return False
+        try:
+            with safe_open(file, framework="pt") as opened:
+                return bool(json.loads(opened.metadata()["finished"]))
+        except SafetensorError:
+            return True  # whoever reads it says what is wrong with it
 
     def _record(self, job: Job) -> dict[str, Any]:
         config = job.row.config(job.budget, job.seed)
+        commits = self._commits(job)
         about = {
             "table": job.row.kept_in,
             "row": job.row.name,
             "title": job.row.title,
             "budget": job.budget,
             "seed": job.seed,
+            "commit": commits[-1],
+            "commits": commits,
         }
         if isinstance(config, OneStep):
-            return {**about, **_one_step(config)}
-        folder = self.work / job.name
-        if isinstance(config, FewShotConfig):
-            found = self._few_shot(job, config, folder)
-        else:
-            found = self._classification(job, config, folder)
-        return {**about, **found}
-
-    def _classification(self, job: Job, config: TrainConfig, folder: Path) -> dict[str, Any]:
-        run = Run(folder, replace(config, data_dir=self.data_dir))
-        ended = self._carried_out(lambda: train(run.config, folder, resume=True, **self._told(job)))
+            return {**about, **one_step(config)}
+        before = None if job.before is None else read_record(self._file(job.before))
+        if before is not None and "diverged" in before:
+            return {**about, **_diverged_before(before, self._told_config(job))}
+        run, ended = self._carried_out(job)
+        found = {**about_run(run, self._told_config(job)), **ended}
+        if isinstance(run, FewShotRun):
+            tests = [] if ended else run.evaluate([Trial(n) for n in SHOTS], watch=self._tests(job))
+            return {**about, **found, "tests": [kept(test) for test in tests]}
         last = [line for line in run.metrics() if line["kind"] == "eval"][-1:]
         error = {} if ended or not last else {"error": last[0]["error"]}
-        return {**_about_run(run, config), **ended, **error}
+        return {**about, **found, **error}
 
-    def _few_shot(self, job: Job, config: FewShotConfig, folder: Path) -> dict[str, Any]:
-        if job.row.begins_with is not None:
-            before = job.table.row(job.row.begins_with).key(job.budget, job.seed)
-            config = replace(config, backbone=str(self.work / before))
-        run = FewShotRun(folder, replace(config, data_dir=self.data_dir))
-        ended = self._carried_out(
-            lambda: train_method(run.config, folder, resume=True, **self._told(job))
-        )
-        tests: list[dict[str, Any]] = []
-        if not ended:
-            tests = run.evaluate([Trial(shots) for shots in SHOTS], watch=self.tests)
-        # Not a path of the machine it was run on.
-        told = replace(config, backbone=job.row.begins_with)
-        return {**_about_run(run, told), **ended, "tests": [_kept(test) for test in tests]}
-
-    def _told(self, job: Job) -> dict[str, Any]:
-        return {"watch": None if self.watch is None else self.watch(job.name)}
+    def _carried_out(self, job: Job) -> tuple[Run | FewShotRun, dict[str, Any]]:
+        """Train, or go on; to diverge is a result, too."""
+        folder, config = self.work / job.name, job.row.config(job.budget, job.seed)
+        config = replace(config, data_dir=self.data_dir)
+        watch = None if self.watch is None else self.watch(job.name)
+        run: Run | FewShotRun
+        try:
+            if isinstance(config, FewShotConfig):
+                if job.before is not None:
+                    # The same words from whatever folder it is gone on with.
+                    config = replace(config, backbone=str((self.work / job.before.name).resolve()))
+                run = FewShotRun(folder, config)
+                train_method(config, folder, resume=True, watch=watch)
+            else:
+                run = Run(folder, config)
+                train(config, folder, resume=True, watch=watch)
+        except DivergedError as error:
+            return run, {"diverged": error.step}
+        return run, {}
 
     @staticmethod
-    def _carried_out(training: Callable[[], object]) -> dict[str, Any]:
-        """Train; to diverge is a result, too."""
-        try:
-            training()
-        except DivergedError as error:
-            return {"diverged": error.step}
-        return {}
+    def _told_config(job: Job) -> TrainConfig | FewShotConfig:
+        """Without paths of the machine it was run on."""
+        config: TrainConfig | FewShotConfig = job.row.config(job.budget, job.seed)
+        if isinstance(config, FewShotConfig):
+            config = replace(config, backbone=job.row.begins_with)
+        return config
+
+    def _commits(self, job: Job) -> list[str]:
+        """Every state of the code that has worked on a run, this one last."""
+        file = self.work / f"{job.name}.commits"
+        known = file.read_text(encoding="utf-8").split("\n")[:-1] if file.is_file() else []
+        if not known and (self.work / job.name).exists():
+            known = ["unknown"]
+        commits = [*(one for one in known if one != commit()), commit()]
+        write_text(file, "".join(f"{one}\n" for one in commits))
+        return commits
+
+    def _tests(self, job: Job) -> Callable[[str, int, int], None] | None:
+        tests = self.tests
+        if tests is None:
+            return None
+        return lambda name, done, total: tests(f"{job.name} {name}", done, total)
 
     def _file(self, job: Job) -> Path:
         return record_file(self.results, job.row, job.budget, job.seed)
 
 
-def _about_run(run: Run | FewShotRun, config: TrainConfig | FewShotConfig) -> dict[str, Any]:
-    """Everything about a run but what was found."""
-    known, metrics = run.environment(), run.metrics()
-    shape = (len(known["classes"]), known["in_channels"], known["image_size"])
-    network = build_model(config, *shape) if isinstance(run, Run) else run.build_learner(*shape)
-    times = sorted(line["step_seconds"] for line in metrics if line["kind"] == "train")
+def _diverged_before(before: dict[str, Any], config: TrainConfig | FewShotConfig) -> dict[str, Any]:
+    """The result of a row whose network was never there."""
+    alike = ("environment", "data_copies", "parameters", "diverged")
     return {
         "config": {**config.to_dict(), "data_dir": None},
-        "commit": commit(),
-        "environment": {name: known[name] for name in MACHINE},
-        "data_copies": known["data_copies"],
-        "parameters": sum(p.numel() for p in network.parameters()),
-        "seconds": max((line["seconds"] for line in metrics), default=0.0),
-        "step_seconds": times[len(times) // 2] if times else None,
-        "metrics": as_columns(metrics),
+        **{name: before[name] for name in alike},
+        "seconds": 0.0,
+        "step_seconds": None,
+        "metrics": {},
+        "tests": [],
     }
-
-
-def _kept(test: dict[str, Any]) -> dict[str, Any]:
-    """A test's result; what is said of the run is not said again."""
-    names = (
-        "method", "method_options", "n_way", "n_shot", "n_query", "mean", "interval", "adapted",
-        "batch_norm", "episode_seed", "fingerprint", "data", "data_copy", "seconds", "weights",
-        "weights_step", "accuracies",
-    )  # fmt: skip
-    return {name: test[name] for name in names}
-
-
-def _one_step(one: OneStep) -> dict[str, Any]:
-    """Parameters, and the time of a training step on random images."""
-    config = one.config
-    model = build_model(config, one.num_classes, 3, one.image_size)
-    model = model.to(memory_format=torch.channels_last)
-    optimiser = build_optimizer(config, model)
-    shape = (config.batch_size, 3, one.image_size, one.image_size)
-    images = torch.randn(shape).contiguous(memory_format=torch.channels_last)
-    labels = torch.randint(one.num_classes, (config.batch_size,))
-    here, times, losses = here_and_now(World()), [], []
-    for _ in range(one.steps):
-        began = time.perf_counter()
-        optimiser.zero_grad()
-        loss = F.cross_entropy(model(images), labels, label_smoothing=config.label_smoothing)
-        loss.backward()
-        optimiser.step()
-        times.append(time.perf_counter() - began)
-        losses.append(loss.item())
-    return {
-        "config": {**config.to_dict(), "data_dir": None},
-        "commit": commit(),
-        "environment": {name: value for name, value in here.items() if name in MACHINE},
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "image_size": one.image_size,
-        "step_seconds": sorted(times)[len(times) // 2],
-        "losses": losses,
-    }
-
-
-def _in_short(record: dict[str, Any]) -> str:
-    if "diverged" in record:
-        return f"diverged at step {record['diverged']}"
-    if "tests" in record:
-        found = (
-            f"{t['n_shot']} shot {t['mean']:.2%} ± {t['interval']:.2%}" for t in record["tests"]
-        )
-        return ", ".join(found)
-    if "error" in record:
-        return f"error {record['error']:.2%}"
-    return f"{record['parameters']:,} parameters"
 
 
 @contextmanager
@@ -254,10 +208,15 @@ def _claimed(file: Path) -> Iterator[bool]:
     file.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(file, os.O_RDWR | os.O_CREAT)
     try:
-        if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
+        yield _locked(handle)
     finally:
         os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    if fcntl is not None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

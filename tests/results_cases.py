@@ -44,7 +44,8 @@ def keep_tests(results: Path, row: str, seed: int, tests, adapted=645, fingerpri
     kept = [
         {
             "n_shot": shots, "mean": sum(of) / len(of), "accuracies": of, "adapted": adapted,
-            "fingerprint": f"{fingerprint}{shots}", "data_copy": "t",
+            "fingerprint": f"{fingerprint}{shots}-{len(of)}", "data_copy": "t", "n_way": 5,
+            "n_query": 15, "episode_seed": 0,
         }
         for shots, of in zip((1, 5), tests, strict=True)
     ]  # fmt: skip

@@ -1,17 +1,26 @@
 """The queue of the paper's tables: every row runs, nothing is edited, nothing is lost."""
 
+import errno
 import json
+import os
+import re
+import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command import nsl, one_line
 from killing import Killed, killed_at
+from rich.progress import Progress
 
-from experiments.records import read_record, record_file, write_record
+from experiments.jobs import jobs_of
+from experiments.records import commit, read_record, record_file, write_record
+from experiments.reproduce import _Shown
 from experiments.rows import BUDGETS, OneStep
 from experiments.tables import TABLES, table
-from experiments.work import Queue, _claimed, jobs_of
+from experiments.work import Queue, _claimed
+from neural_similarity.cli._progress import TrainingBar
 from neural_similarity.train.build import build_model
 
 # Rows of the other two are the same at the smoke budget.
@@ -54,7 +63,7 @@ def test_every_row_runs(name, tmp_path):
     assert {file: file.read_bytes() for file in queue.results.rglob("*.json")} == files
 
 
-def test_a_killed_run_goes_on(tmp_path):
+def test_a_killed_run_goes_on(tmp_path, monkeypatch):
     jobs = jobs_of([table("table4")], "smoke", 1, ["cnn"])
     whole = Queue(tmp_path / "whole", tmp_path / "work1", tell=lambda line: None)
     whole.run(jobs)
@@ -62,6 +71,7 @@ def test_a_killed_run_goes_on(tmp_path):
     with pytest.raises(Killed):
         replace(halves, watch=lambda name: killed_at(2)).run(jobs)
     assert halves.missing(jobs) == jobs
+    monkeypatch.setattr("experiments.work.commit", lambda: "newer")
     halves.run(jobs)
     first, second = (
         read_record(record_file(queue.results, jobs[0].row, "smoke", 0))
@@ -69,6 +79,73 @@ def test_a_killed_run_goes_on(tmp_path):
     )
     assert first["error"] == second["error"]
     assert first["metrics"]["train"]["loss"] == second["metrics"]["train"]["loss"]
+    assert first["commits"] == [first["commit"]]
+    assert second["commits"] == [first["commit"], "newer"], "both have worked on it"
+    assert second["commit"] == "newer"
+
+
+def test_a_run_begun_by_unknown_code_says_so(tmp_path):
+    queue = Queue(tmp_path / "results", tmp_path / "work", tell=lambda line: None)
+    (job,) = jobs_of([table("table4")], "smoke", 1, ["cnn"])
+    (queue.work / job.name).mkdir(parents=True)
+    queue.run([job])
+    assert read_record(record_file(queue.results, job.row, "smoke", 0))["commits"][0] == "unknown"
+
+
+def test_the_error_is_the_last_one_not_the_best(tmp_path, monkeypatch):
+    over_time = [{"kind": "eval", "error": error, "seconds": 1.0} for error in (0.4, 0.2, 0.3)]
+    monkeypatch.setattr("neural_similarity.train.Run.metrics", lambda run: over_time)
+    queue = Queue(tmp_path / "results", tmp_path / "work", tell=lambda line: None)
+    (job,) = jobs_of([table("table4")], "smoke", 1, ["cnn"])
+    queue.run([job])
+    assert read_record(record_file(queue.results, job.row, "smoke", 0))["error"] == 0.3
+
+
+def test_the_commit_is_that_of_the_start(monkeypatch):
+    before = commit()
+    monkeypatch.setattr("experiments.records.subprocess.run", lambda *_, **__: pytest.fail("again"))
+    assert commit() == before
+
+
+def test_a_network_that_is_gone_is_trained_again(tmp_path):
+    said, shown = [], set()
+    queue = Queue(
+        tmp_path / "results", tmp_path / "work", tell=said.append,
+        tests=lambda name, done, total: shown.add((name, total)),
+    )  # fmt: skip
+    finetune, nearest = jobs_of([table("table6")], "smoke", 1, ["nearest"])
+    queue.run([finetune])
+    file = record_file(queue.results, finetune.row, "smoke", 0)
+    result = file.read_bytes()
+    shutil.rmtree(queue.work)
+    queue.run([finetune, nearest])
+    assert file.read_bytes() == result
+    assert [line.partition(",")[0] for line in said[2:4]] == [
+        "table6/smoke/finetune-0: trained again", "table6/smoke/nearest-0: begins"
+    ]  # fmt: skip
+    assert queue.missing([nearest]) == []
+    assert ("table6/smoke/nearest-0 5way-1shot-4-0-5query", 4) in shown
+
+
+def test_what_begins_with_a_network_that_diverged_has_no_result_but_that(tmp_path):
+    queue = Queue(tmp_path / "results", tmp_path / "work", tell=lambda line: None)
+    _, nearest = jobs_of([table("table6")], "smoke", 1, ["nearest"])
+    known = {"environment": {}, "data_copies": {}, "parameters": 5, "diverged": 7}
+    write_record(record_file(queue.results, nearest.before.row, "smoke", 0), known)
+    queue.run([nearest])
+    record = read_record(record_file(queue.results, nearest.row, "smoke", 0))
+    assert (record["diverged"], record["tests"], record["row"]) == (7, [], "nearest")
+    assert record["config"]["backbone"] == "finetune"
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no room"):
+        write_record(tmp_path / "a.json", {"error": 0.5})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_result_is_never_replaced(tmp_path):
@@ -86,6 +163,8 @@ def test_processes_share_a_queue(tmp_path):
     with _claimed(queue.work / f"{job.name}.lock") as mine:
         assert mine
         assert not queue._try(job)
+        with _claimed(queue.work / f"{job.name}.lock") as also:
+            assert not also
     assert queue._try(job)
     assert not queue._try(job), "it is done"
 
@@ -115,6 +194,40 @@ def test_the_larger_baseline_has_more_parameters_than_every_row(name, budget):
     counts = {row.name: parameters(row, budget) for row in table(name).rows}
     plus = counts.pop("cnn-plus")
     assert max(counts.values()) < plus < 1.05 * max(counts.values())
+
+
+@pytest.mark.parametrize("budget", ["short", "paper"])
+@pytest.mark.parametrize("name", ["table6", "table6-mini"])
+def test_images_and_episodes_are_as_many(name, budget):
+    """Rows that look through gradient steps apart, which say how many tasks they have."""
+    seen = {}
+    base = {"train": 64 * 600, "train+val": 80 * 600}
+    for row in table(name).rows:
+        config = row.config(budget)
+        if config.epochs and config.steps is None:
+            images = base[config.base]
+            if config.build_method().trains_on == "episodes":
+                way, shot, query = config.training_episode()
+                images = config.epoch_steps * config.tasks * way * (shot + query)
+            seen[row.name] = images * config.epochs
+    assert len(seen) > 2
+    assert len(set(seen.values())) == 1, seen
+    if budget == "short":
+        assert f"({seen['finetune']:,.0f} images: " in table(name).budgets["short"]
+        assert f"{seen['finetune'] / 128:,.0f} steps of 128" in table(name).budgets["short"]
+        assert f"{seen['proto'] / 400:,.0f} " in table(name).budgets["short"]
+
+
+@pytest.mark.parametrize("name", ["table6", "table6-mini"])
+def test_rows_have_the_tasks_and_statistics_that_they_say(name):
+    told = {}
+    for row in table(name).rows:
+        config = row.config("short")
+        assert ("Transductive" in row.departs) == (config.batch_norm == "batch")
+        if said := re.search(r"budget (\d+) tasks|(\d+) tasks at the short budget", row.departs):
+            told[row.name] = int(said[1] or said[2])
+        assert told.get(row.name) == (config.steps and config.steps * config.tasks)
+    assert {"maml", "meta-static"} <= told.keys()
 
 
 def test_imagenet_networks_have_the_papers_parameters():
@@ -150,9 +263,54 @@ def test_the_command(capsys, monkeypatch, tmp_path):
         "cnn", *results, "--work", tmp_path / "work",
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert "1 runs, 1 of them" in done.out
+    assert "runs: 1, to be done: 1\n" in done.out
     again = nsl(capsys, monkeypatch, "reproduce", "list", "--budget", "smoke", *results)
-    assert "1 of 3" in again.out
+    assert re.search(r"^  cnn +Baseline CNN +1 of 3$", again.out, re.MULTILINE)
+    file = tmp_path / "results" / "table4" / "smoke" / "cnn-0.json"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, "config": {**record["config"], "lr": 7.0}}))
+    changed = nsl(capsys, monkeypatch, "reproduce", "list", "--budget", "smoke", *results)
+    assert "1 of 3, 1 with other settings" in changed.out
+
+
+def test_without_the_data(capsys, monkeypatch, tmp_path):
+    where = ("--results", tmp_path / "r", "--work", tmp_path / "w", "--data-dir", tmp_path)
+    said = one_line(nsl(capsys, monkeypatch, "reproduce", "table4", "--rows", "cnn", *where))
+    assert "cifar10: expected the files" in said
+    assert not (tmp_path / "r").exists()
+
+
+def test_ctrl_c_is_one_line_and_the_command_goes_on(capsys, monkeypatch, tmp_path):
+    def stopped(self, line):
+        if line["kind"] == "step" and line["step"] == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    words = (
+        "reproduce", "table4", "--budget", "smoke", "--seeds", 1, "--rows", "cnn",
+        "--results", tmp_path / "results", "--work", tmp_path / "work",
+    )  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingBar, "__call__", stopped)
+        ended = nsl(capsys, patch, *words)
+    assert (ended.code, ended.err) == (130, "nsl: stopped. The same command goes on.\n")
+    assert not (tmp_path / "results").exists()
+    done = nsl(capsys, monkeypatch, *words)
+    assert done.code == 0
+    assert "table4/smoke/cnn-0: error" in done.out
+
+
+def test_bars_show_training_and_tests_and_go_when_they_are_over():
+    with Progress(*TrainingBar.columns(), disable=True) as bar:
+        shown = _Shown(bar)
+        shown.training("finetune")({"kind": "step", "step": 2, "total": 3, "loss": 1.0})
+        (task,) = bar.tasks
+        assert (task.description, task.completed, task.total) == ("finetune", 2, 3)
+        for done in (4, 8):
+            shown.tests("finetune 1shot", done, 8)
+            (task,) = bar.tasks
+            assert (task.description, task.completed, task.total) == ("finetune 1shot", done, 8)
+        shown.training("nearest")
+        assert [task.description for task in bar.tasks] == ["nearest"]
 
 
 @pytest.mark.parametrize(

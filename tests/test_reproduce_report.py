@@ -1,20 +1,17 @@
-"""The report: statistics worked by hand, text from results that never were, and agreement."""
+"""The report: text from results that never were, and agreement."""
 
 import json
-import math
 import re
 import shlex
 from itertools import combinations, pairwise
 from pathlib import Path
-from statistics import stdev
 
 import pytest
 from command import nsl, one_line
 from matplotlib.text import Text
 from results_cases import change, keep, keep_error, keep_tests
 
-from experiments import statistics
-from experiments.findings import findings, read_table
+from experiments.findings import findings, on_same_episodes, read_table
 from experiments.pictures import draw_accuracy, draw_error, spread
 from experiments.records import RESULTS
 from experiments.rendering import train_command
@@ -43,61 +40,6 @@ def cells(text: str, title: str, heading: str = "#") -> list[str]:
     """A row of a Markdown table, behind a heading."""
     line = re.search(rf"^\| {re.escape(title)} \|.*$", text.partition(heading)[2], re.MULTILINE)
     return [cell.strip() for cell in line[0].strip("|").split("|")]
-
-
-class TestStatistics:
-    def test_students_interval(self):
-        # Standard deviation 2 of three values: 4.303 · 2 / √3 = 4.9687.
-        found = statistics.over_seeds([2.0, 4.0, 6.0])
-        assert found.mean == 4.0
-        assert found.high - 4.0 == pytest.approx(4.303 * 2 / math.sqrt(3))
-        assert found.over == "seeds"
-
-    def test_many_seeds_take_the_widest_quantile_we_know(self):
-        assert statistics.student(1) == 12.706
-        assert statistics.student(500) == statistics.student(19) == 2.093
-
-    def test_one_seed_has_no_interval(self):
-        found = statistics.over_seeds([3.0])
-        assert (found.mean, found.low, found.contains(3.0)) == (3.0, None, None)
-
-    def test_episodes(self):
-        # Standard deviation of 0, 1, 0, 1 is √(1/3).
-        found = statistics.over_episodes([0.0, 1.0, 0.0, 1.0])
-        assert found.mean - found.low == pytest.approx(1.96 * math.sqrt(1 / 3) / 2)
-
-    def test_wilsons_interval_stays_above_zero(self):
-        # At no error among n images it reaches from 0 to z² / (n + z²).
-        found = statistics.over_images(0.0, 96)
-        assert found.low == 0.0
-        assert found.high == pytest.approx(1.96**2 / (96 + 1.96**2))
-
-    def test_pairing_sees_what_means_hide(self):
-        ours, baseline = [10.0, 20.0, 30.0], [11.0, 21.0, 31.5]
-        paired = statistics.paired_over_seeds(ours, baseline)
-        assert paired.mean == pytest.approx(-3.5 / 3)
-        # Deviations of −1, −1, −1.5: √(1/12).
-        assert paired.high - paired.mean == pytest.approx(4.303 * math.sqrt(1 / 12) / math.sqrt(3))
-        assert paired.contains(0.0) is False
-        assert statistics.over_seeds(ours).contains(statistics.over_seeds(baseline).mean)
-
-    def test_seeds_and_episodes_add_up_as_squares(self):
-        # Differences by seed 0.2, 0.4; by episode 0.25, 0.35.
-        found = statistics.paired_over_episodes(
-            [[0.7, 0.9], [0.8, 1.0]], [[0.55, 0.65], [0.45, 0.55]]
-        )
-        seeds = 12.706 * stdev([0.2, 0.4]) / math.sqrt(2)
-        episodes = 1.96 * stdev([0.25, 0.35]) / math.sqrt(2)
-        assert found.mean == pytest.approx(0.3)
-        assert found.high - found.mean == pytest.approx(math.hypot(seeds, episodes))
-        assert found.over == "seeds and episodes"
-
-    def test_labels_move_as_little_as_they_must(self):
-        assert spread([0.0, 1.0, 10.0], 3.0) == [-1.0, 2.0, 10.0]
-        assert spread([0.0, 5.0, 10.0], 3.0) == [0.0, 5.0, 10.0]
-        close = spread([1.0, 1.0, 1.0, 2.0], 2.0)
-        assert [b - a for a, b in pairwise(close)] == [2.0] * 3
-        assert sum(close) == pytest.approx(5.0)
 
 
 class TestErrors:
@@ -151,6 +93,38 @@ class TestErrors:
         )
         assert "## Table 2" not in text, "it has but rows that it shares"
 
+    def test_a_baseline_that_diverged_is_no_baseline(self, results, report):
+        for seed in range(3):
+            keep_error(results, "static-diagonal", seed, 0.3)
+        for seed in range(2):
+            keep_error(results, "cnn", seed, 0.4)
+        keep(results, "table4", "cnn", 2, diverged=40)
+        report.write()
+        row = cells(report.file.read_text(), "Static NSN w/ DNS")
+        assert (row[3], row[-1]) == ("–", "–")
+
+    def test_minutes_and_adapted_numbers_of_several_seeds(self, results):
+        for seed, (seconds, step) in enumerate([(60.0, 0.2), (180.0, 0.4)]):
+            change(
+                keep_tests(results, "finetune", seed, [[0.5], [0.5]], adapted=640 + seed),
+                seconds=seconds,
+                step_seconds=step,
+            )
+        table = TABLES["table6"]
+        (found, *_) = findings(table, read_table(table, results, "short"), 1)
+        assert (found.minutes, found.adapted) == (2.0, 641)
+        assert found.step_seconds == pytest.approx(0.3)
+
+    def test_settings_younger_than_a_result(self, results):
+        def outdated(row):
+            file = keep_error(results, row, 0, 0.3)
+            settings = json.loads(file.read_text())["config"]
+            change(file, config={k: v for k, v in settings.items() if k != "similarity"})
+            return read_table(TABLES["table4"], results, "short")[row].outdated()
+
+        assert outdated("cnn") == [], "it was none before there was a choice"
+        assert outdated("static-diagonal") == [0]
+
     def test_notes_tell_departures_data_machine_and_changed_settings(self, results, report):
         file = keep_error(results, "cnn-plus", 0, 0.3)
         settings = {**json.loads(file.read_text())["config"], "lr": 0.7}
@@ -174,8 +148,9 @@ class TestFewShot:
         report.write()
         text = report.file.read_text()
         title = "Ridge regression, as R2D2 (not in the paper)"
+        # Seeds are alike, episodes are not: 1.96 · 25.82 / √4 = 25.30. Their differences are.
         assert cells(text, title, "### 1 shot")[1:5] == [
-            "60.00 ± 0.00", "60.00", "+10.00 ± 0.00", "2"
+            "60.00 ± 25.30", "60.00", "+10.00 ± 0.00", "2"
         ]  # fmt: skip
         assert cells(text, title, "### 5 shots")[3] == "+12.00 ± 0.00"
         assert "paper |" not in text, "the paper has no numbers on this data set"
@@ -188,6 +163,26 @@ class TestFewShot:
         proto = next(one for one in found if one.row.name == "proto")
         assert proto.difference.mean == pytest.approx(10.0)
         assert proto.difference.low is None
+
+    def test_fewer_episodes_are_compared_with_the_same_ones(self, results, report):
+        hard_then_easy = [0.2, 0.4, 0.9, 0.9]
+        for seed in range(2):
+            keep_tests(results, "finetune", seed, [hard_then_easy, hard_then_easy])
+            keep_tests(results, "static", seed, [[0.25, 0.45], [0.25, 0.45]])
+        report.write()
+        text = report.file.read_text()
+        assert cells(text, "Static NSN", "### 1 shot")[3] == "+5.00 ± 0.00", "not 35 − 60"
+        assert "`static` was tested on 2 episodes, the first of the 4 that the baseline" in text
+        assert "`finetune` was tested" not in text
+
+    @pytest.mark.parametrize("name", ["data_copy", "n_way", "n_query", "episode_seed"])
+    def test_episodes_are_the_same_only_if_drawn_alike(self, name):
+        drawn = {"data_copy": "t", "n_way": 5, "n_shot": 1, "n_query": 15, "episode_seed": 0}
+        long = {**drawn, "fingerprint": "a", "accuracies": [0.1, 0.2, 0.3]}
+        short = {**drawn, "fingerprint": "b", "accuracies": [0.4, 0.5]}
+        assert on_same_episodes([long, short]) == [[0.1, 0.2], [0.4, 0.5]]
+        assert on_same_episodes([long, {**short, name: 99}]) is None
+        assert on_same_episodes([long, {**long, "fingerprint": "c"}]) is None
 
     def test_one_seed_is_over_episodes(self, results, report):
         keep_tests(results, "finetune", 0, [[0.5, 0.6], [0.5, 0.6]])
@@ -217,11 +212,17 @@ class TestFewShot:
 
 class TestSizes:
     def test_parameters_steps_and_commands(self, results, report):
-        keep(results, "table5", "cnn", 0, losses=[7.0], parameters=8_899_048)
+        keep(results, "table5", "cnn", 0, losses=[7.0], parameters=8_899_048, image_size=224)
         report.write()
         text = report.file.read_text()
         assert cells(text, "Baseline CNN") == ["Baseline CNN", "8.90", "8.90", "0.25"]
         assert "$ nsl train --model cnn10 --data imagenet --similarity none" in text
+        assert "other settings" not in text
+
+    def test_a_step_on_smaller_images_is_another_setting(self, results, report):
+        keep(results, "table5", "cnn", 0, losses=[7.0], image_size=64)
+        report.write()
+        assert "than the row has now: `cnn` seed 0." in report.file.read_text()
 
     @pytest.mark.parametrize(
         "row", TABLES["table5"].rows + TABLES["table4"].rows, ids=lambda r: r.name
@@ -289,6 +290,13 @@ class TestFiles:
 
 
 class TestPictures:
+    def test_labels_move_as_little_as_they_must(self):
+        assert spread([0.0, 1.0, 10.0], 3.0) == [-1.0, 2.0, 10.0]
+        assert spread([0.0, 5.0, 10.0], 3.0) == [0.0, 5.0, 10.0]
+        close = spread([1.0, 1.0, 1.0, 2.0], 2.0)
+        assert [b - a for a, b in pairwise(close)] == [2.0] * 3
+        assert sum(close) == pytest.approx(5.0)
+
     def test_curves_are_means_over_seeds(self, results, tmp_path, drawn):
         for seed, error in enumerate((0.3, 0.4)):
             keep_error(results, "cnn", seed, error)
