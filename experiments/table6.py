@@ -58,6 +58,15 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
         """
         return _episodes(base, "proto", 20)
 
+    @row(begins_with="finetune")
+    def proto_pretrained(base: FewShotConfig) -> FewShotConfig:
+        """ProtoNet, on the finetuning baseline's network (not in the paper)
+
+        Shows how far ProtoNet's number is one of its short training: here 288 episodes come after
+        the other network's ten passes.
+        """
+        return replace(_episodes(base, "proto", 20), epochs=3)
+
     @row()
     def maml(base: FewShotConfig) -> FewShotConfig:
         """MAML
