@@ -11,7 +11,7 @@ from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.convert import similarity_parameters
-from neural_similarity.fewshot import as_tasks, create_method, query_labels
+from neural_similarity.fewshot import Tasks, as_tasks, create_method, query_labels
 from neural_similarity.fewshot.adapting import BIAS, WEIGHT
 
 CLOSE = {"rtol": 1e-8, "atol": 1e-10}
@@ -255,6 +255,36 @@ def test_recomputing_changes_nothing_but_memory(name):
         torch.testing.assert_close(ours, theirs, **CLOSE)
 
 
+@pytest.mark.parametrize("name", ["maml", "meta_static"])
+def test_tasks_are_forgotten_one_by_one(name):
+    """The gradient is that of the mean, and what a task was computed from is gone with it."""
+    tasks = as_tasks(*episodes(3))
+    method, learner = made(name)
+    trained = [p for p in learner.parameters() if p.requires_grad]
+    alive, most = WeakSet(), 0
+
+    def pack(tensor):
+        nonlocal most
+        alive.add(held := Held(tensor))
+        most = max(most, len(alive))
+        return held
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda held: held.tensor):
+        loss = method.loss(learner, tasks)
+        assert len(alive) == 0
+        whole, most = most, 0
+        method.loss(learner, Tasks(*(part[:1] for part in tasks)))
+    assert whole == most > 0, "three tasks hold no more than one"
+    wanted = torch.stack(list(method._losses(learner, tasks))).mean()
+    torch.testing.assert_close(loss, wanted)
+    for ours, theirs in zip(
+        torch.autograd.grad(2 * loss, trained),
+        torch.autograd.grad(2 * wanted, trained),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, **CLOSE)
+
+
 def test_memory_grows_with_the_similarity():
     """Each step keeps what is adapted: no activation, and no kernel, of which there are many."""
     wide = {"width": 64, "growth": (1,), "depths": (2,)}
@@ -273,7 +303,7 @@ def test_memory_grows_with_the_similarity():
 
         method = create_method("meta_static", inner_steps=steps, **options)
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda held: held.tensor):
-            loss = method.loss(learner, tasks)
+            (loss,) = method._losses(learner, tasks)
         storages = [held.tensor.untyped_storage() for held in alive]
         total = sum({s.data_ptr(): s.nbytes() for s in storages}.values())
         del loss

@@ -41,8 +41,9 @@ FIRST_LOOK: dict[str, dict[str, Any]] = {
 runs through all of its layers, and shortened alike for those that are compared with it."""
 _FIRST_SETTINGS = {
     "data": "glyphs", "image_size": 20, "options": {"width": 16}, "epochs": 4.0, "lr": 0.01,
-    "log_every": 10, "val_episodes": 100,
+    "log_every": 10, "val_episodes": 100, "threads": 1,
 }  # fmt: skip
+"""Images are so small that a second thread waits more than it computes."""
 _SHARED = "plain"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,7 @@ from ..errors import ShapeError
 from ..train.distributed import each_alone
 from .adapting import BIAS, WEIGHT, Tensors, named_parameters, scores_with, statistics
 from .learner import Learner
+from .one_by_one import mean_one_by_one
 from .protocol import Images, Method, Tasks, query_labels
 from .tuning import prototype_classifier
 
@@ -26,7 +28,8 @@ class MetaLearned(Method):
 
     In an episode some parameters θ of the backbone and a classifier take gradient steps on the
     support set; training moves their beginning so that the queries are right after these steps.
-    Tasks are looked at one by one: the mean loss of B tasks is that of each, added and divided.
+    Tasks are looked at one by one, and only one is in memory at a time: the mean loss of B tasks is
+    that of each, added and divided, and so is its gradient, which can be taken once.
     Only θ and the classifier exist anew for every step; all else is shared by steps and tasks.
 
     While the backbone is trained, BatchNorm uses the statistics of the images at hand, whichever
@@ -59,12 +62,14 @@ class MetaLearned(Method):
     def loss(self, learner: Learner, batch: Images | Tasks) -> Tensor:
         if isinstance(batch, Images):
             return super().loss(learner, batch)
-        losses = []
+        parameters = [p for p in learner.parameters() if p.requires_grad]
         with each_alone(learner):
-            for support, query, labels in zip(*batch, strict=True):
-                tensors = self.fit(learner, support, self.inner_steps, not self.first_order)
-                losses.append(F.cross_entropy(scores_with(learner, tensors, query), labels))
-        return torch.stack(losses).mean()
+            return mean_one_by_one(self._losses(learner, batch), parameters)
+
+    def _losses(self, learner: Learner, batch: Tasks) -> Iterator[Tensor]:
+        for support, query, labels in zip(*batch, strict=True):
+            tensors = self.fit(learner, support, self.inner_steps, not self.first_order)
+            yield F.cross_entropy(scores_with(learner, tensors, query), labels)
 
     def scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
         scores = []
