@@ -72,6 +72,18 @@ def input_pipeline():
         yield [re.search(r"\d+", name)[0], ratio(timing), quartiles(timing)]
 
 
+def fewshot_episodes():
+    _, ready, _, whole = measured("fewshot_episodes").values()
+    for name, timing in ready.items():
+        yield [name, f"{timing['ratio']:.0f}", f"{whole[name]['ratio']:.0f}"]
+
+
+def maml_step():
+    for title, of in measured("maml_step").items():
+        _, task, *_, side = title.split(", ")
+        yield [f"{task}, {side}", ratio(of["ours"]), quartiles(of["ours"])]
+
+
 def ratio(timing: dict) -> str:
     return f"{timing['ratio']:.2f}"
 
@@ -85,7 +97,9 @@ def _short(name: str) -> str:
     return name.removesuffix(" units").removesuffix(" hidden")
 
 
-SHOWN = (static_step, dynamic_op, network_step, throughput, input_pipeline)
+SHOWN = (
+    static_step, dynamic_op, network_step, throughput, input_pipeline, fewshot_episodes, maml_step,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("made", SHOWN, ids=lambda made: made.__name__)
