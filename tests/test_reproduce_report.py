@@ -316,7 +316,8 @@ class TestPictures:
         runs = read_table(table, results, "short")
         draw_accuracy({n: findings(table, runs, n) for n in (1, 5)}, tmp_path / "a.png")
         assert len(drawn[-1].axes) == 4
-        for axes, names in zip(drawn[-1].axes, (4, 10, 4, 10), strict=True):
+        others = len(table.rows) - 4
+        for axes, names in zip(drawn[-1].axes, (4, others, 4, others), strict=True):
             boxes = [Text.get_window_extent(name) for name in axes.texts]  # without its line
             assert len(boxes) == names
             assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))
