@@ -23,7 +23,9 @@ import neural_similarity
 from neural_similarity import fewshot
 from neural_similarity.data import Episodes, MemorySet, dataset_info, load_dataset
 from neural_similarity.errors import RunError
-from neural_similarity.fewshot import FewShotConfig, FewShotRun
+from neural_similarity.fewshot import FewShotRun
+
+from .commands import command_of
 
 NAMES = ("cnn4-dynamic", "cnn4-plain")
 METHODS = ("proto", "ridge")
@@ -92,27 +94,6 @@ def make(run: FewShotRun, name: str, out: Path, episodes: int) -> Facts:
         as_trained=accuracies(trained, test, episodes),
         as_stored=accuracies(stored, test, episodes),
     )
-
-
-def command_of(config: FewShotConfig) -> str:
-    """The command that trains such a run."""
-    usual, given = _flat(FewShotConfig()), _flat(config)
-    options = ("method", "data", "model", "epochs", "steps", "lr", "seed")
-    words = ["nsl fewshot train"]
-    for name, value in given.items():
-        if value != usual.get(name) and name not in ("data_dir", "threads"):
-            said = f"{value:g}" if isinstance(value, float) else value
-            words.append(f"--{name} {said}" if name in options else f"--set {name}={said}")
-    return " ".join(words)
-
-
-def _flat(config: FewShotConfig) -> dict[str, object]:
-    """Settings by name, those within others as ``options.width``."""
-    flat: dict[str, object] = {}
-    for name, value in config.to_dict().items():
-        inside = value if isinstance(value, dict) else None
-        flat |= {name: value} if inside is None else {f"{name}.{k}": v for k, v in inside.items()}
-    return flat
 
 
 @torch.no_grad()

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
-from neural_similarity.train import TrainConfig
-
+from .commands import command_of
 from .copies import describe_copies
 from .findings import Finding, Runs, findings, shots_of
 from .rows import Table
 from .statistics import Estimate
 from .theory.report import markdown
 
-__all__ = ["difference", "ours", "published", "render", "train_command"]
+__all__ = ["difference", "ours", "published", "render"]
 
 NONE = "–"
-_ALWAYS_SAID = ("model", "data", "similarity")
-_OPTIONS = (*_ALWAYS_SAID, "structure", "epochs", "steps", "optimizer", "lr")  # of nsl train
 
 
 def render(table: Table, runs: Mapping[str, Runs], budget: str) -> str:
@@ -62,21 +58,6 @@ def published(numbers: Mapping[str, Any], name: str, shots: int | None) -> str:
     return NONE if number is None else f"{number:.2f}"
 
 
-def train_command(config: TrainConfig, out: str) -> str:
-    """The ``nsl train`` that has this configuration."""
-    words = ["nsl train"]
-    for setting in fields(TrainConfig):
-        name, value = setting.name, getattr(config, setting.name)
-        if name in _ALWAYS_SAID or value != getattr(TrainConfig(), name):
-            if name in _OPTIONS:
-                words.append(f"--{name} {value}")
-            elif isinstance(value, dict):
-                words += [f"--set {name}.{key}={of}" for key, of in value.items()]
-            else:
-                words.append(f"--set {name}={value}")
-    return " ".join([*words, f"--out {out}"])
-
-
 def _numbers(table: Table, runs: Mapping[str, Runs], shots: int | None = None) -> str:
     """What was measured, row by row; a column that would be empty is left out."""
     columns: dict[str, list[str]] = {}
@@ -118,7 +99,7 @@ def _sizes(table: Table, runs: Mapping[str, Runs]) -> str:
 def _commands(table: Table) -> str:
     """How the paper's schedule is run."""
     commands = [
-        f"$ {train_command(row.config('paper'), f'runs/{table.name}-{row.name}')}"
+        f"$ {command_of(row.config('paper'))} --out runs/{table.name}-{row.name}"
         for row in table.rows
     ]
     return "The paper's schedule:\n\n```console\n" + "\n".join(commands) + "\n```"

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
 from pathlib import Path
 
 import torch
@@ -24,6 +23,8 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 import neural_similarity as ns
+
+from .records import commit
 
 # The CNN predictors have the authors' start, where predictions differ from the identity at once,
 # and no BatchNorm, which would be a normalisation of another kind. At the authors' tiny scale they
@@ -149,12 +150,6 @@ def table(rows: dict[str, list[dict]]) -> str:
             f"| {name} | {len(results)} | {len(results) - len(scores)} | {low} | {shown} |"
         )
     return "\n".join(lines)
-
-
-def commit() -> str:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
-    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from command import nsl, one_line
 from matplotlib.text import Text
 from results_cases import change, keep, keep_error, keep_tests
 
+from experiments.commands import command_of
 from experiments.findings import findings, on_same_episodes, read_table
 from experiments.pictures import draw_accuracy, draw_error, spread
 from experiments.records import RESULTS
-from experiments.rendering import train_command
 from experiments.report import BEGIN, END, REPORT, Report
 from experiments.tables import TABLES
 from neural_similarity.cli._settings import wanted_settings
@@ -228,7 +228,7 @@ class TestSizes:
         "row", TABLES["table5"].rows + TABLES["table4"].rows, ids=lambda r: r.name
     )
     def test_a_command_has_the_rows_settings(self, row):
-        words = shlex.split(train_command(row.config("paper"), "runs/x"))[2:]
+        words = shlex.split(command_of(row.config("paper")))[2:]
         options, sets = {}, []
         for option, value in zip(words[::2], words[1::2], strict=True):
             if option == "--set":

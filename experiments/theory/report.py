@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
-import subprocess
 import sys
 import textwrap
 import time
@@ -21,6 +20,7 @@ from types import ModuleType
 
 import torch
 
+from ..records import commit
 from ..statistics import student
 
 __all__ = ["interval", "markdown", "run", "run_all", "show"]
@@ -91,7 +91,7 @@ def _write(experiment: ModuleType, name: str, out: Path, numbers: dict) -> None:
 
     matplotlib.use("Agg")
     out.mkdir(parents=True, exist_ok=True)
-    facts = {"experiment": name, "commit": _commit(), "torch": torch.__version__}
+    facts = {"experiment": name, "commit": commit(), "torch": torch.__version__}
     (out / f"{name}.json").write_text(json.dumps({**facts, **numbers}) + "\n")
     figure = experiment.draw(numbers)
     figure.savefig(out / f"{name}.png", dpi=100, metadata={"Software": None})
@@ -108,9 +108,3 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
     return int(text)
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
-    return done.stdout.strip() or "unknown"
