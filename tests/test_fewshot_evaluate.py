@@ -98,7 +98,7 @@ def test_results_are_not_made_twice_nor_overwritten(run):
 def test_a_stopped_test_goes_on(trained, tmp_path):
     options = {"epochs": 2, "batch_size": None}
     config = replace(SMALL, method="static", method_options=options, episodes=12, steps=2)
-    run = train_method(config, tmp_path / "run")
+    run = train_method(config, str(tmp_path / "run"))
     (whole,) = run.evaluate([Trial(1)])
     file = run.folder / "results" / "3way-1shot-12-0-4query.json"
     file.unlink()

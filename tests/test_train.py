@@ -51,7 +51,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, kind):
 
 def test_a_run_goes_on_from_its_last_checkpoint_and_forgets_what_came_after(tmp_path):
     config = replace(SMALL, optimizer="adam", lr=None)
-    whole = train(config, tmp_path / "whole")
+    whole = train(config, str(tmp_path / "whole"))
     with pytest.raises(Killed):
         train(config, tmp_path / "broken", watch=killed_at(7))
     broken = Run.open(tmp_path / "broken")

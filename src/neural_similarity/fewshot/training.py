@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ _SIMILARITY = (
 
 def train_method(
     config: FewShotConfig | None,
-    folder: Path,
+    folder: str | os.PathLike[str],
     *,
     resume: bool = False,
     force: bool = False,
@@ -52,7 +53,7 @@ def train_method(
         watch: is told how it goes.
         tensorboard: write events for TensorBoard into the folder as well.
     """
-    run = FewShotRun.open(folder) if config is None else FewShotRun(folder, config)
+    run = FewShotRun.open(folder) if config is None else FewShotRun(Path(folder), config)
     carry_out(
         run,
         lambda world: FewShotTask(run, world),

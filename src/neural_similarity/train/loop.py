@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
 import statistics
 import time
@@ -45,7 +46,7 @@ class Progress:
 
 def train(
     config: TrainConfig | None,
-    folder: Path,
+    folder: str | os.PathLike[str],
     *,
     resume: bool = False,
     force: bool = False,
@@ -71,7 +72,7 @@ def train(
         DivergedError: the loss is no longer a number.
         KeyboardInterrupt: on Ctrl-C or SIGTERM, when the checkpoint is written.
     """
-    run = Run.open(folder) if config is None else Run(folder, config)
+    run = Run.open(folder) if config is None else Run(Path(folder), config)
     carry_out(
         run,
         lambda world: Classification(run.config, world),
