@@ -19,7 +19,7 @@ from .timing import Timing
 
 NAMES = (
     "static_step", "dynamic_op", "network_step", "growth", "input_pipeline", "throughput",
-    "fewshot_episodes", "static_episodes", "maml_step",
+    "fewshot_episodes", "static_episodes", "maml_step", "wide_step",
 )  # fmt: skip
 
 
