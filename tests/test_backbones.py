@@ -1,5 +1,6 @@
 """Networks by name: their sizes as worked out, where similarity goes, and what they refuse."""
 
+import copy
 import re
 from functools import partial
 from pathlib import Path
@@ -88,6 +89,25 @@ def test_the_document_tells_what_a_similarity_adds(name):
         for config in configurations
     ]
     assert [int(told.replace(",", "")) for told in row.split(" | ")] == added
+
+
+@pytest.mark.parametrize("name", ["cnn4", "cnn9", "cnn10", "spherenet9_attention"])
+def test_pooling_before_relu_is_the_same_bit_for_bit(name):
+    """The definition rectifies first, then pools: ReLU and pooling change places."""
+    ours, images = small(name)
+    defined = copy.deepcopy(ours)
+    for sequence in [m for m in defined.modules() if isinstance(m, nn.Sequential)]:
+        pools = [i for i, layer in enumerate(sequence) if isinstance(layer, nn.MaxPool2d)]
+        for i in pools:
+            assert isinstance(sequence[i + 1], nn.ReLU)
+            sequence[i], sequence[i + 1] = sequence[i + 1], sequence[i]
+    results = []
+    for model in (ours, defined):
+        scores = model(images)
+        scores.square().sum().backward()
+        results.append([scores, *(p.grad for p in model.parameters())])
+    assert any(isinstance(m, nn.MaxPool2d) for m in ours.modules())
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 def test_cnn10_counts_of_table_5():

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from .. import _check
 from ..errors import ShapeError
-from .backbone import Backbone, ConvLayer, NormLayer, conv_norm_relu, draw_from_he, pooled_side
+from .backbone import (
+    Backbone,
+    ConvLayer,
+    NormLayer,
+    conv_norm_relu,
+    draw_from_he,
+    max_pooled,
+    pooled_side,
+)
 from .registry import register_model
 
 __all__ = ["CNN", "CONFIGURATIONS", "Configuration", "authors_batch_norm"]
@@ -125,7 +133,7 @@ class CNN(Backbone):
             for _ in range(depth):
                 layers += conv_norm_relu(channels, width * multiple, conv_layer, norm_layer)
                 channels = width * multiple
-            stages.append(nn.Sequential(*layers, nn.MaxPool2d(2)))
+            stages.append(max_pooled(layers, nn.MaxPool2d(2)))
         self.stages = nn.Sequential(*stages)
         self.hidden = nn.Sequential()
         self.num_features = channels * side**2
@@ -164,12 +172,9 @@ def _stem(kind: Stem, channels: int, width: int, norm_layer: NormLayer) -> nn.Se
         return nn.Sequential()
     if kind == "root":
         return nn.Sequential(*conv_norm_relu(channels, width, nn.Conv2d, norm_layer))
-    return nn.Sequential(
-        nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False),
-        norm_layer(width),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(3, stride=2, padding=1),
-    )
+    conv = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
+    layers = [conv, norm_layer(width), nn.ReLU(inplace=True)]
+    return max_pooled(layers, nn.MaxPool2d(3, stride=2, padding=1))
 
 
 def _conv_classifier(channels: int, side: int, num_classes: int) -> nn.Sequential:

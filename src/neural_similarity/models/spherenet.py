@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import ShapeError
 from ..nn import SelfAttention2d, SphereConv2d
-from .backbone import Backbone, ConvLayer, conv_norm_relu, draw_from_he, pooled_side
+from .backbone import Backbone, ConvLayer, conv_norm_relu, draw_from_he, max_pooled, pooled_side
 from .registry import register_model
 
 __all__ = ["CONFIGURATIONS", "Configuration", "SphereNet"]
@@ -108,10 +108,10 @@ def _stage(channels: int, width: int, conv_layer: ConvLayer, attends: bool) -> n
     for _ in range(3):
         layers += conv_norm_relu(channels, width, conv_layer)
         channels = width
-    layers.append(nn.MaxPool2d(2))
+    stage = max_pooled(layers, nn.MaxPool2d(2))
     if attends:
-        layers.append(SelfAttention2d(width, conv_layer=conv_layer))
-    return nn.Sequential(*layers)
+        stage.append(SelfAttention2d(width, conv_layer=conv_layer))
+    return stage
 
 
 for _name, _row in CONFIGURATIONS.items():
