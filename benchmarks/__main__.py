@@ -7,7 +7,6 @@ import importlib
 import json
 import platform
 import subprocess
-import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isnan
@@ -118,4 +117,4 @@ def processor() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -131,7 +131,8 @@ def find_deform_conv2d() -> Function | None:
 
     def run(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
         offset = input.new_zeros(len(input), 2 * TAPS, *input.shape[2:])
-        return deform_conv2d(input, offset, weight, padding=1, mask=similarity)
+        output: Tensor = deform_conv2d(input, offset, weight, padding=1, mask=similarity)
+        return output
 
     return run
 

@@ -6,6 +6,7 @@ the test set; what an episode costs does not depend on their number, what embedd
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -24,7 +25,8 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     torch.manual_seed(0)
     dataset = noise()
     episodes = Episodes(dataset.labels, count=COUNT)
-    scoring, whole = {}, {}
+    scoring: dict[str, Callable[[], object]] = {}
+    whole: dict[str, Callable[[], object]] = {}
     for name in METHODS:
         method = create_method(name)
         network = ns.create_model("cnn4", 64, image_size=SIDE)
@@ -33,7 +35,7 @@ def run(rounds: int) -> dict[str, list[Timing]]:
         ready = make()
         ready.run(episodes)
         scoring[name] = partial(ready.run, episodes)
-        whole[name] = lambda make=make: make().run(episodes)
+        whole[name] = partial(embed_and_score, make, episodes)
     tables = {}
     for what, contestants in (("features ready", scoring), ("embedding included", whole)):
         timings = race(contestants, rounds)
@@ -43,6 +45,10 @@ def run(rounds: int) -> dict[str, list[Timing]]:
             Timing.of_ratio(t.name, 1000 * COUNT / t.milliseconds) for t in timings
         ]
     return tables
+
+
+def embed_and_score(make: Callable[[], Evaluator], episodes: Episodes) -> None:
+    make().run(episodes)
 
 
 def noise() -> MemorySet:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from unittest import mock
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import neural_similarity as ns
+from experiments.layout import channels_last
 from neural_similarity.data import Augment, FolderSet, Loader, MemorySet, load_dataset, train_loader
 
 from .static_step import BATCH, SIDE, training_step
@@ -28,7 +30,7 @@ PHOTO = (112, 84)
 
 def run(rounds: int) -> dict[str, list[Timing]]:
     torch.manual_seed(0)
-    model = ns.create_model("cnn9", image_size=SIDE).to(memory_format=torch.channels_last)
+    model = channels_last(ns.create_model("cnn9", image_size=SIDE))
     with tempfile.TemporaryDirectory() as scratch:
         with mock.patch.dict(os.environ, NEURAL_SIMILARITY_CACHE=scratch):
             photos = folder(Path(scratch) / "photos")
@@ -52,7 +54,7 @@ def memory_contestants(model: nn.Module) -> dict[str, Callable[[], object]]:
     contestants: dict[str, Callable[[], object]] = {"training step": plain_step(model)}
     for name, augment in variations.items():
         batches = endless(loader(dataset, augment))
-        contestants[f"batch, {name}"] = lambda batches=batches: next(batches)
+        contestants[f"batch, {name}"] = partial(next, batches)
     return contestants
 
 
@@ -63,9 +65,7 @@ def folder_contestants(model: nn.Module, photos: FolderSet) -> dict[str, Callabl
     }
     for workers in (0, 1, 2):
         files = loader(photos, Augment(resized_crop=True), workers)
-        contestants[f"steps, {workers} worker(s)"] = lambda files=files: train(
-            model, files.epoch(0)
-        )
+        contestants[f"steps, {workers} worker(s)"] = partial(train, model, files)
     return contestants
 
 
@@ -92,9 +92,9 @@ def plain_step(model: nn.Module) -> Callable[[], None]:
     return training_step(model, images, torch.randint(10, (BATCH,)))
 
 
-def train(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+def train(model: nn.Module, batches: Loader) -> None:
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    for images, labels in batches:
+    for images, labels in batches.epoch(0):
         optimiser.zero_grad()
         F.cross_entropy(model(images), labels).backward()
         optimiser.step()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 
 import torch
@@ -80,8 +81,7 @@ def learner_of(side: int) -> Learner:
 
 def _higher() -> ModuleType | None:
     try:
-        import higher
+        return import_module("higher")
     except ImportError:
         print("  higher is not installed: our step is measured alone")
         return None
-    return higher  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ import copy
 import torch
 
 import neural_similarity as ns
+from experiments.layout import channels_last
 from neural_similarity.convert import multiply_adds
 
 from .static_step import BATCH, SIDE, training_step
@@ -17,8 +18,8 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     torch.manual_seed(0)
     images = torch.randn(BATCH, 3, SIDE, SIDE).to(memory_format=torch.channels_last)
     labels = torch.randint(10, (BATCH,))
-    plain = ns.create_model("cnn9", image_size=SIDE).to(memory_format=torch.channels_last)
-    configurations = {
+    plain = channels_last(ns.create_model("cnn9", image_size=SIDE))
+    configurations: dict[str, ns.StaticSimilarity | ns.DynamicSimilarity] = {
         "static diagonal": ns.StaticSimilarity("diagonal"),
         "dynamic diagonal, 8 hidden": ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=8)),
         "dynamic diagonal, 64 hidden": ns.DynamicSimilarity("diagonal"),
@@ -26,8 +27,7 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     }
     networks = {"plain": plain}
     for name, configuration in configurations.items():
-        model = ns.attach(copy.deepcopy(plain), configuration)
-        networks[name] = model.to(memory_format=torch.channels_last)
+        networks[name] = channels_last(ns.attach(copy.deepcopy(plain), configuration))
     steps = {name: training_step(model, images, labels) for name, model in networks.items()}
     work = {name: sum(multiply_adds(m, images[:1]).values()) for name, m in networks.items()}
     timings = race(steps, rounds)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import neural_similarity as ns
+from experiments.layout import channels_last
 
 from .timing import Timing, race
 
@@ -21,7 +22,7 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     torch.manual_seed(0)
     images = torch.randn(BATCH, 3, SIDE, SIDE).to(memory_format=torch.channels_last)
     labels = torch.randint(10, (BATCH,))
-    plain = ns.create_model("cnn9", image_size=SIDE).to(memory_format=torch.channels_last)
+    plain = channels_last(ns.create_model("cnn9", image_size=SIDE))
     networks = {"plain": plain}
     for structure in STRUCTURES:
         model = copy.deepcopy(plain)
@@ -49,11 +50,11 @@ def training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[
     return step
 
 
-def inference_step(model: nn.Module, images: Tensor) -> Callable[[], Tensor]:
+def inference_step(model: nn.Module, images: Tensor) -> Callable[[], object]:
     model.eval()
 
     @torch.no_grad()
-    def step() -> Tensor:
+    def step() -> object:
         return model(images)
 
     return step

@@ -7,12 +7,14 @@ done as fast as PyTorch does convolutions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import neural_similarity as ns
+from experiments.layout import channels_last
 from neural_similarity.convert import multiply_adds
 from neural_similarity.data import Augment, MemorySet
 
@@ -59,9 +61,8 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     }
 
 
-def network(**options: object) -> nn.Module:
-    model = ns.create_model("cnn9", image_size=SIDE, **options)  # type: ignore[arg-type]
-    return model.to(memory_format=torch.channels_last)
+def network(**options: Any) -> nn.Module:
+    return channels_last(ns.create_model("cnn9", image_size=SIDE, **options))
 
 
 def step(model: nn.Module, images: MemorySet) -> Callable[[], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 __all__ = ["Timing", "race"]
@@ -31,7 +31,7 @@ class Timing:
         return cls(name, float("nan"), ratio, float("nan"), float("nan"))
 
 
-def race(contestants: dict[str, Callable[[], object]], rounds: int = 15) -> list[Timing]:
+def race(contestants: Mapping[str, Callable[[], object]], rounds: int = 15) -> list[Timing]:
     """Run every contestant once a round and compare each round's times with the first's.
 
     The ratio is the median over rounds; low and high are its quartiles. Two rounds warm up.

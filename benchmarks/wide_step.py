@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import neural_similarity as ns
+from experiments.layout import channels_last
 from experiments.table6 import ON_CIFAR_FS
 from neural_similarity.fewshot import FewShotConfig
 
@@ -46,4 +47,4 @@ def network(config: FewShotConfig) -> nn.Module:
     model = ns.create_model(
         config.model, BASE_CLASSES, similarity=similarity, image_size=SIDE, **config.options
     )
-    return model.to(memory_format=torch.channels_last)
+    return channels_last(model)

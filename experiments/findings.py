@@ -12,7 +12,7 @@ from typing import Any
 
 from neural_similarity.errors import FileFormatError
 
-from .records import read_record, record_file
+from .records import Record, read_record, record_file
 from .rows import OneStep, Row, Table
 from .statistics import (
     Estimate,
@@ -26,7 +26,6 @@ from .statistics import (
 
 __all__ = [
     "Finding",
-    "Record",
     "Runs",
     "findings",
     "has_results",
@@ -35,7 +34,6 @@ __all__ = [
     "shots_of",
 ]
 
-Record = dict[str, Any]
 _DRAWN_FROM = ("data_copy", "n_way", "n_shot", "n_query", "episode_seed")
 _NEEDED = ("table", "row", "budget", "seed", "config", "commit", "parameters")
 

@@ -14,6 +14,7 @@ from neural_similarity.train.build import build_model, build_optimizer
 from neural_similarity.train.distributed import World
 from neural_similarity.train.runs import here_and_now
 
+from .layout import channels_last
 from .records import as_columns
 from .rows import OneStep
 
@@ -52,8 +53,7 @@ def kept(test: dict[str, Any]) -> dict[str, Any]:
 def one_step(one: OneStep) -> dict[str, Any]:
     """Parameters, and the time of a training step on random images."""
     config = one.config
-    model = build_model(config, one.num_classes, 3, one.image_size)
-    model = model.to(memory_format=torch.channels_last)
+    model = channels_last(build_model(config, one.num_classes, 3, one.image_size))
     optimiser = build_optimizer(config, model)
     shape = (config.batch_size, 3, one.image_size, one.image_size)
     images = torch.randn(shape).contiguous(memory_format=torch.channels_last)

@@ -24,6 +24,7 @@ from .rows import Row
 
 __all__ = [
     "RESULTS",
+    "Record",
     "as_columns",
     "commit",
     "read_record",
@@ -34,24 +35,26 @@ __all__ = [
 
 RESULTS = Path(__file__).parent / "results"
 
+Record = dict[str, Any]
+
 
 def record_file(results: Path, row: Row, budget: str, seed: int) -> Path:
     """Where the result of a run is kept."""
     return results / f"{row.key(budget, seed)}.json"
 
 
-def read_record(file: Path) -> dict[str, Any] | None:
+def read_record(file: Path) -> Record | None:
     """A result, if it is there."""
     if not file.is_file():
         return None
     try:
-        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        record: Record = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise FileFormatError(f"{file}: expected JSON, got a damaged file ({error}).") from error
     return record
 
 
-def write_record(file: Path, record: dict[str, Any]) -> None:
+def write_record(file: Path, record: Record) -> None:
     """Keep a result; one that is there already is never replaced."""
     file.parent.mkdir(parents=True, exist_ok=True)
     written = file.with_suffix(f".{os.getpid()}.part")
@@ -96,7 +99,7 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def _dump(record: dict[str, Any]) -> str:
+def _dump(record: Record) -> str:
     """One line a value, so that long columns do not make long files."""
     lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in record.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -99,7 +99,7 @@ def _sizes(table: Table, runs: Mapping[str, Runs]) -> str:
 def _commands(table: Table) -> str:
     """How the paper's schedule is run."""
     commands = [
-        f"$ {command_of(row.config('paper'))} --out runs/{table.name}-{row.name}"
+        f"$ {command_of(row.training('paper'))} --out runs/{table.name}-{row.name}"
         for row in table.rows
     ]
     return "The paper's schedule:\n\n```console\n" + "\n".join(commands) + "\n```"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from neural_similarity.errors import UnknownNameError
 from neural_similarity.fewshot import FewShotConfig
@@ -38,7 +38,8 @@ class OneStep:
 
 
 Config = TrainConfig | FewShotConfig | OneStep
-Change = Callable[[Any], Any]
+Base = TypeVar("Base", bound=Config)
+Change = Callable[[Base], Base]
 
 
 @dataclass(frozen=True)
@@ -57,18 +58,24 @@ class Row:
 
     name: str
     title: str
-    change: Change
+    change: Change[Any]
     kept_in: str
     budgets: Mapping[str, Config]
     begins_with: str | None = None
     departs: str = ""
 
-    def config(self, budget: str, seed: int = 0) -> Any:
+    def config(self, budget: str, seed: int = 0) -> Config:
         """What is run: a frozen configuration."""
-        changed = self.change(self.budgets[budget])
+        changed: Config = self.change(self.budgets[budget])
         if isinstance(changed, OneStep):
             return replace(changed, config=replace(changed.config, seed=seed))
         return replace(changed, seed=seed)
+
+    def training(self, budget: str, seed: int = 0) -> TrainConfig | FewShotConfig:
+        """The same, where it is more than one step."""
+        config = self.config(budget, seed)
+        assert not isinstance(config, OneStep)
+        return config
 
     def key(self, budget: str, seed: int) -> str:
         """Names a run, and the file of its result."""
@@ -111,7 +118,13 @@ class Table:
         raise UnknownNameError(f"{self.name}: expected a row among {known}, got {name!r}.")
 
 
-def rows_of(kept_in: str, budgets: Mapping[str, Config]) -> tuple[list[Row], Callable[..., Any]]:
+class AddsRow(Protocol[Base]):
+    """Makes the decorator, for functions on one kind of configuration."""
+
+    def __call__(self, begins_with: str | None = None) -> Callable[[Change[Base]], Row]: ...
+
+
+def rows_of(kept_in: str, budgets: Mapping[str, Base]) -> tuple[list[Row], AddsRow[Base]]:
     """A list of rows, and a decorator that adds a function to it as a row.
 
     The function's name is the row's, its docstring the row's title; what follows the first line
@@ -119,8 +132,8 @@ def rows_of(kept_in: str, budgets: Mapping[str, Config]) -> tuple[list[Row], Cal
     """
     rows: list[Row] = []
 
-    def row(begins_with: str | None = None) -> Callable[[Change], Row]:
-        def add(change: Change) -> Row:
+    def row(begins_with: str | None = None) -> Callable[[Change[Base]], Row]:
+        def add(change: Change[Base]) -> Row:
             title, _, rest = (change.__doc__ or "").strip().partition("\n")
             made = Row(
                 name=change.__name__.replace("_", "-"),

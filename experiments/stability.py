@@ -24,7 +24,7 @@ from torch import Tensor
 
 import neural_similarity as ns
 
-from .records import commit
+from .records import Record, commit, read_record, write_text
 
 # The CNN predictors have the authors' start, where predictions differ from the identity at once,
 # and no BatchNorm, which would be a normalisation of another kind. At the authors' tiny scale they
@@ -49,7 +49,7 @@ BATCH, LEARNING_RATE = 128, 0.1
 
 def main() -> None:
     arguments = parse()
-    rows = {name: [] for name in PREDICTORS}
+    rows: dict[str, list[Record]] = {name: [] for name in PREDICTORS}
     for seed in range(arguments.seeds):
         for name in PREDICTORS:
             result = run_or_read(name, seed, arguments.steps, arguments.out)
@@ -68,11 +68,11 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_or_read(name: str, seed: int, steps: int, folder: Path | None) -> dict:
+def run_or_read(name: str, seed: int, steps: int, folder: Path | None) -> Record:
     slug = "".join(c if c.isalnum() else "-" for c in name.lower())
     path = None if folder is None else folder / f"stability-{slug}-{steps}-{seed}.json"
-    if path is not None and path.exists():
-        return json.loads(path.read_text())
+    if path is not None and (known := read_record(path)) is not None:
+        return known
     result = {
         "experiment": "stability",
         "predictor": name,
@@ -86,14 +86,11 @@ def run_or_read(name: str, seed: int, steps: int, folder: Path | None) -> dict:
         **train(name, seed, steps),
     }
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(result) + "\n")
-        part.replace(path)
+        write_text(path, json.dumps(result) + "\n")
     return result
 
 
-def train(name: str, seed: int, steps: int) -> dict:
+def train(name: str, seed: int, steps: int) -> Record:
     """Loss over time, whether it diverged, and the accuracy at the end."""
     (train_x, train_y), (test_x, test_y) = digits()
     torch.manual_seed(seed)
@@ -129,13 +126,13 @@ def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     return (train_x, train_y), (test_x, test_y)
 
 
-def describe(result: dict) -> str:
+def describe(result: Record) -> str:
     if result["diverged_at"] is not None:
         return f"diverged at step {result['diverged_at']}"
     return f"{result['accuracy']:.1%}, last loss {result['losses'][-1]:.3f}"
 
 
-def table(rows: dict[str, list[dict]]) -> str:
+def table(rows: dict[str, list[Record]]) -> str:
     """A Markdown table of the runs."""
     lines = [
         "| predictor | runs | diverged | below 50 % | accuracy: mean | worst | best |",

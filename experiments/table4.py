@@ -60,8 +60,8 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
         The paper does not say what its CNN++ looks like: ours is one convolution deeper a stage,
         and so wide that it has more parameters than every row of the table.
         """
-        half = {"options": {"width": 22, "hidden": 160}} if base.options else {}
-        return replace(base, model="cnn9_plus", **half)
+        options = {"width": 22, "hidden": 160} if base.options else {}
+        return replace(base, model="cnn9_plus", options=options)
 
     @row()
     def static_diagonal(base: TrainConfig) -> TrainConfig:

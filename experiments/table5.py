@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from neural_similarity.train import TrainConfig
 
-from .rows import Config, OneStep, Table, rows_of
+from .rows import OneStep, Table, rows_of
 
 PAPER = TrainConfig(
     model="cnn10", data="imagenet", steps=600_000, schedule="imagenet", hidden=64, log_every=500
 )
+Config = TrainConfig | OneStep
 BUDGETS: dict[str, Config] = {
     "smoke": OneStep(replace(PAPER, batch_size=2), num_classes=1000, image_size=64, steps=1),
     "short": OneStep(replace(PAPER, batch_size=16), num_classes=1000, image_size=224),
@@ -49,7 +51,7 @@ def dynamic_diagonal_32(base: Config) -> Config:
     return _change(base, similarity="dynamic", hidden=32)
 
 
-def _change(base: Config, **changes: object) -> Config:
+def _change(base: Config, **changes: Any) -> Config:
     if isinstance(base, OneStep):
         return replace(base, config=replace(base.config, **changes))
     return replace(base, **changes)

@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import cache
 from itertools import count
 
+from torch import nn
+
 import neural_similarity as ns
 from neural_similarity.fewshot import FewShotConfig
 
@@ -166,9 +168,10 @@ def widened(width: int, hidden: int) -> int:
     return next(w for w in count(width) if _size(ns.create_model("cnn4", 5, width=w)) >= wanted)
 
 
-def _size(model: ns.models.Backbone) -> int:
-    classifier = sum(p.numel() for p in model.get_classifier().parameters())
-    return sum(p.numel() for p in model.parameters()) - classifier
+def _size(model: nn.Module) -> int:
+    parts = (model, model.get_submodule("classifier"))
+    whole, classifier = (sum(p.numel() for p in part.parameters()) for part in parts)
+    return whole - classifier
 
 
 def _tuned(base: FewShotConfig) -> FewShotConfig:

@@ -143,8 +143,8 @@ class Queue:
 
     def _carried_out(self, job: Job) -> tuple[Run | FewShotRun, dict[str, Any]]:
         """Train, or go on; to diverge is a result, too."""
-        folder, config = self.work / job.name, job.row.config(job.budget, job.seed)
-        config = replace(config, data_dir=self.data_dir)
+        folder = self.work / job.name
+        config = replace(job.row.training(job.budget, job.seed), data_dir=self.data_dir)
         watch = None if self.watch is None else self.watch(job.name)
         run: Run | FewShotRun
         try:
@@ -164,7 +164,7 @@ class Queue:
     @staticmethod
     def _told_config(job: Job) -> TrainConfig | FewShotConfig:
         """Without paths of the machine it was run on."""
-        config: TrainConfig | FewShotConfig = job.row.config(job.budget, job.seed)
+        config = job.row.training(job.budget, job.seed)
         if isinstance(config, FewShotConfig):
             config = replace(config, backbone=job.row.begins_with)
         return config

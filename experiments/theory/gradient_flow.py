@@ -24,23 +24,26 @@ from __future__ import annotations
 import sys
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 import neural_similarity as ns
 
 from . import report
+from .report import Numbers
 
 OPTIONS = {"draws": "random problems on which the formulas are compared"}
 C, K, OUTPUTS = 2, 3, 4  # n = C·K input features in C blocks, m outputs
 N = C * K
 SAMPLES = 4  # fewer than n
 ROUNDING = 1e-12
+State = tuple[Tensor, ...]  # W alone, or W' and M
 
 # Starts of the factorised flow, all with the same Mᵀ W'.
 FLOWS = ("W alone", "{W', M}, M starts at I", "{W', M}, M starts at random")
 
 
-def measure(draws: int = 20, duration: float = 8.0) -> dict:
+def measure(draws: int = 20, duration: float = 8.0) -> Numbers:
     worst: dict[str, float] = {}
     for seed in range(draws):
         for name, difference in compare(seed).items():
@@ -68,7 +71,7 @@ def compare(seed: int) -> dict[str, float]:
     whole = torch.block_diag(*[block] * C)
     G = gradient(x, y, whole.mT @ prime)
     taken = whole.mT @ whole @ G + G @ prime.mT @ prime
-    shared = sum(G[c] @ prime[c].mT for c in channels())
+    shared = torch.stack([G[c] @ prime[c].mT for c in channels()]).sum(0)
     rows = [block.mT @ block @ G[c] + shared @ prime[c] for c in channels()]
     formulas["shared M_s: Equation 6 taken literally"] = (w_dot(x, y, prime, block), taken)
     formulas["shared M_s: M_sᵀ M_s G_c + (Σ_d G_d W'_dᵀ) W'_c"] = (
@@ -76,15 +79,12 @@ def compare(seed: int) -> dict[str, float]:
     )  # fmt: skip
 
     G = gradient(x, y, gains.repeat(C)[:, None] * prime)
-    shared = sum((G[c] * prime[c]).sum(1) for c in channels())
+    shared = torch.stack([(G[c] * prime[c]).sum(1) for c in channels()]).sum(0)
     rows = [gains[:, None] ** 2 * G[c] + shared[:, None] * prime[c] for c in channels()]
     formulas["diagonal M_s: the same, diagonals kept"] = (
         w_dot(x, y, prime, gains), torch.cat(rows),
     )  # fmt: skip
-    return {
-        name: ((found - true).norm() / true.norm()).item()
-        for name, (true, found) in formulas.items()
-    }
+    return {name: report.relative_error(found, true) for name, (true, found) in formulas.items()}
 
 
 def w_dot(x: Tensor, y: Tensor, prime: Tensor, M: Tensor) -> Tensor:
@@ -113,20 +113,19 @@ def gradient(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     return x.mT @ (y - x @ weight)
 
 
-def follow(duration: float, steps: int = 8000) -> dict:
+def follow(duration: float, steps: int = 8000) -> Numbers:
     """The three flows by the classical Runge-Kutta method: loss, two entries of W, end points."""
     generator = torch.Generator().manual_seed(0)
     x, y, start, M = problem(generator)
     eye = torch.eye(N, dtype=x.dtype)
-    begins = {
-        FLOWS[0]: (start, None),
+    begins: dict[str, State] = {
+        FLOWS[0]: (start,),
         FLOWS[1]: (start, eye),
         FLOWS[2]: (torch.linalg.solve(M.mT, start), M),
     }
     flows, ends, drift = {}, {}, 0.0
-    for name, (prime, similarity) in begins.items():
-        state = (prime,) if similarity is None else (prime, similarity)
-        balance = _balance(state)
+    for name, begin in begins.items():
+        state = begin
         times, losses, path = [], [], []
         for step in range(steps + 1):
             weight = _product(state)
@@ -137,8 +136,8 @@ def follow(duration: float, steps: int = 8000) -> dict:
             if step < steps:
                 state = _runge_kutta(x, y, state, duration / steps)
         ends[name] = _product(state)
-        if balance is not None:
-            drift = max(drift, ((_balance(state) - balance).norm() / balance.norm()).item())
+        if len(begin) == 2:
+            drift = max(drift, report.relative_error(_balance(*state), _balance(*begin)))
         singular = torch.linalg.svdvals(ends[name])
         flows[name] = {
             "times": times,
@@ -151,21 +150,21 @@ def follow(duration: float, steps: int = 8000) -> dict:
     return {"duration": duration, "flows": flows, "balance_drift": drift}
 
 
-def _product(state: tuple[Tensor, ...]) -> Tensor:
+def _product(state: State) -> Tensor:
     return state[0] if len(state) == 1 else state[1].mT @ state[0]
 
 
-def _balance(state: tuple[Tensor, ...]) -> Tensor | None:
+def _balance(prime: Tensor, M: Tensor) -> Tensor:
     """W' W'ᵀ − M Mᵀ, which the flow of {W', M} conserves."""
-    return None if len(state) == 1 else state[0] @ state[0].mT - state[1] @ state[1].mT
+    return prime @ prime.mT - M @ M.mT
 
 
-def _runge_kutta(x: Tensor, y: Tensor, state: tuple[Tensor, ...], dt: float) -> tuple[Tensor, ...]:
-    def velocity(state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _runge_kutta(x: Tensor, y: Tensor, state: State, dt: float) -> State:
+    def velocity(state: State) -> State:
         G = gradient(x, y, _product(state))
         return (G,) if len(state) == 1 else (state[1] @ G, state[0] @ G.mT)
 
-    def moved(slopes: tuple[Tensor, ...], by: float) -> tuple[Tensor, ...]:
+    def moved(slopes: State, by: float) -> State:
         return tuple(s + by * v for s, v in zip(state, slopes, strict=True))
 
     a = velocity(state)
@@ -192,7 +191,7 @@ def _normal(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def table(numbers: dict) -> str:
+def table(numbers: Numbers) -> str:
     rows = [[name, f"{value:.1e}"] for name, value in numbers["difference"].items()]
     first = report.markdown(["formula for Ẇ", "largest relative difference to autograd"], rows)
     rows = [
@@ -209,7 +208,7 @@ def table(numbers: dict) -> str:
     return first + "\n\n" + second
 
 
-def conclude(numbers: dict) -> str:
+def conclude(numbers: Numbers) -> str:
     differ = numbers["difference"]
     printed = next(v for k, v in differ.items() if "(Equation 6)" in k)
     slips = [f"{v:.2f}" for k, v in differ.items() if k.startswith("slip")]
@@ -238,9 +237,7 @@ def conclude(numbers: dict) -> str:
     )
 
 
-def draw(numbers: dict):
-    from matplotlib.figure import Figure
-
+def draw(numbers: Numbers) -> Figure:
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
     for (name, flow), style in zip(numbers["flows"].items(), ("-", "--", "-."), strict=True):

@@ -23,16 +23,18 @@ from collections.abc import Callable
 from math import comb
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import neural_similarity as ns
 
 from . import report
+from .report import Numbers
 
 OPTIONS = {"seeds": "random quadratics and starts"}
 N, SAMPLES, HIGHEST = 6, 512, 10
 VANISHES = 1e-10
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[[], nn.Module]] = {
     "linear": lambda: nn.Linear(N, 1),
     "dynamic, M = w' xᵀ + I": lambda: dynamic(PaperPredictor(N), "unconstrained"),
     "dynamic, M = diag(A x) + I": lambda: dynamic(LinearPredictor(N, N), "diagonal"),
@@ -51,7 +53,8 @@ class LinearPredictor(nn.Module):
         self.linear = nn.Linear(inputs, numbers, bias=False)
 
     def forward(self, input: Tensor, window: object) -> Tensor:
-        return self.linear(input)
+        numbers: Tensor = self.linear(input)
+        return numbers
 
 
 class PaperPredictor(nn.Module):
@@ -65,7 +68,9 @@ class PaperPredictor(nn.Module):
         return torch.einsum("i,bj->bij", self.vector, input).flatten(1)
 
 
-def dynamic(predictor: nn.Module | ns.SpherePredictor, structure: str, outputs: int = 1):
+def dynamic(
+    predictor: nn.Module | ns.SpherePredictor, structure: str, outputs: int = 1
+) -> ns.nn.DynamicLinear:
     return ns.nn.DynamicLinear(N, outputs, structure=structure, predictor=predictor)
 
 
@@ -75,8 +80,8 @@ def stack(layers: int) -> nn.Sequential:
     return nn.Sequential(*wide, dynamic(LinearPredictor(N, N), "diagonal"))
 
 
-def measure(seeds: int = 5) -> dict:
-    fits: dict = {name: [fit(name, seed) for seed in range(seeds)] for name in FUNCTIONS}
+def measure(seeds: int = 5) -> Numbers:
+    fits = {name: [fit(name, seed) for seed in range(seeds)] for name in FUNCTIONS}
     depths = {}
     for layers in (1, 2, 3):
         torch.manual_seed(layers)
@@ -84,7 +89,7 @@ def measure(seeds: int = 5) -> dict:
     return {"seeds": seeds, "fits": fits, "depths": depths}
 
 
-def fit(name: str, seed: int, iterations: int = 300) -> dict:
+def fit(name: str, seed: int, iterations: int = 300) -> Numbers:
     """Fit one function to one quadratic; how well, of what degree, and how it grows."""
     torch.manual_seed(seed)
     Q, b, c = (torch.randn(shape, dtype=torch.float64) for shape in ((N, N), (N,), ()))
@@ -101,7 +106,7 @@ def fit(name: str, seed: int, iterations: int = 300) -> dict:
 
     def closure() -> Tensor:
         optimiser.zero_grad()
-        loss = (model(x) - quadratic(x)).square().mean()
+        loss: Tensor = (model(x) - quadratic(x)).square().mean()
         loss.backward()
         return loss
 
@@ -156,7 +161,7 @@ def growth(function: Callable[[Tensor], Tensor], far: float = 1e4) -> float:
     return torch.log2((further / near).abs()).median().item()
 
 
-def table(numbers: dict) -> str:
+def table(numbers: Numbers) -> str:
     rows = []
     for name, fits in numbers["fits"].items():
         degrees = {degree(fit["differences"]) for fit in fits}
@@ -169,7 +174,7 @@ def table(numbers: dict) -> str:
     )
 
 
-def conclude(numbers: dict) -> str:
+def conclude(numbers: Numbers) -> str:
     fits = numbers["fits"]
     linear, paper, diagonal, full, sphere = fits
     degrees = {name: {degree(fit["differences"]) for fit in runs} for name, runs in fits.items()}
@@ -196,17 +201,15 @@ def _names(degrees: set[int | None]) -> str:
     return "/".join("none" if d is None else str(d) for d in degrees)
 
 
-def _middle(fits: list[dict], name: str) -> float:
+def _middle(fits: list[Numbers], name: str) -> float:
     return torch.tensor([fit[name] for fit in fits]).median().item()
 
 
-def _worst(fits: list[dict], name: str) -> float:
-    return min(fit[name] for fit in fits)
+def _worst(fits: list[Numbers], name: str) -> float:
+    return float(min(fit[name] for fit in fits))
 
 
-def draw(numbers: dict):
-    from matplotlib.figure import Figure
-
+def draw(numbers: Numbers) -> Figure:
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     orders = range(1, HIGHEST + 1)

@@ -20,11 +20,13 @@ from __future__ import annotations
 import sys
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 import neural_similarity as ns
 
 from . import report
+from .report import Numbers
 
 OPTIONS = {"seeds": "matrices to find", "steps": "steps of gradient descent"}
 N, M_OUT, RANK, MEASURED = 16, 12, 2, 96
@@ -34,8 +36,8 @@ METHODS = ("W alone", "M and W', both small", "M and W', M from I")
 QUANTITIES = ("effective rank", "nuclear norm", "error")
 
 
-def measure(seeds: int = 10, steps: int = 1500) -> dict:
-    numbers: dict = {"seeds": seeds, "steps": steps, "rate": RATE, "start": START}
+def measure(seeds: int = 10, steps: int = 1500) -> Numbers:
+    numbers: Numbers = {"seeds": seeds, "steps": steps, "rate": RATE, "start": START}
     for task in TASKS:
         problems = [problem(task, seed) for seed in range(seeds)]
         maps, truth, prime, small = (torch.stack(part) for part in zip(*problems, strict=True))
@@ -70,7 +72,7 @@ def problem(task: str, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def descend(
     method: str, maps: Tensor, truth: Tensor, prime: Tensor, small: Tensor, steps: int
-) -> dict:
+) -> Numbers:
     """Gradient descent on all seeds at once (they do not touch), looked at ever more seldom."""
     start = merged(prime, small)
     if method == METHODS[0]:
@@ -82,7 +84,7 @@ def descend(
     for part in state:
         part.requires_grad_()
     looks = sorted({round(10 ** (i / 12)) - 1 for i in range(200)} | {steps})
-    history: dict = {"steps": [step for step in looks if step <= steps]}
+    history: Numbers = {"steps": [step for step in looks if step <= steps]}
     watched = []
     for step in range(steps + 1):
         weight = state[0] if len(state) == 1 else merged(*state)
@@ -126,7 +128,7 @@ def spectrum(matrix: Tensor) -> dict[str, float]:
     return {"effective rank": entropy.exp().item(), "nuclear norm": singular.sum().item()}
 
 
-def table(numbers: dict) -> str:
+def table(numbers: Numbers) -> str:
     rows = []
     for task in TASKS:
         true = numbers[task]["truth"][0]
@@ -147,7 +149,7 @@ def table(numbers: dict) -> str:
     )
 
 
-def conclude(numbers: dict) -> str:
+def conclude(numbers: Numbers) -> str:
     parts = []
     for task in TASKS:
         runs = numbers[task]
@@ -174,7 +176,7 @@ def conclude(numbers: dict) -> str:
     )
 
 
-def _versus(runs: dict, method: str, name: str) -> str:
+def _versus(runs: Numbers, method: str, name: str) -> str:
     """The difference to W alone, and whether its interval leaves zero out."""
     pairs = zip(runs[method][name][-1], runs[METHODS[0]][name][-1], strict=True)
     mean, half = report.interval([ours - plain for ours, plain in pairs])
@@ -184,16 +186,14 @@ def _versus(runs: dict, method: str, name: str) -> str:
     return f"{'lower' if mean < 0 else 'higher'} by {size}"
 
 
-def _share(runs: dict) -> float:
+def _share(runs: Numbers) -> float:
     plain, small, eye = (
         report.interval(runs[method]["effective rank"][-1])[0] for method in METHODS
     )
     return (plain - eye) / (plain - small)
 
 
-def draw(numbers: dict):
-    from matplotlib.figure import Figure
-
+def draw(numbers: Numbers) -> Figure:
     figure = Figure(figsize=(9, 5), layout="constrained")
     panels = figure.subplots(len(TASKS), len(QUANTITIES), sharex=True)
     for row, task in zip(panels, TASKS, strict=True):

@@ -25,20 +25,23 @@ from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor
 
 import neural_similarity as ns
+from neural_similarity.ops.effective_weight import Scope
 
 from . import report
+from .report import Numbers
 
 OPTIONS: dict[str, str] = {}
-SCOPES = ("full", "kernel", "channel", "layer")
+SCOPES: tuple[Scope, ...] = ("full", "kernel", "channel", "layer")
 SIDE, K, CENTRE = 3, 9, 4
 SIZE, CHANNELS, TIME, DIFFUSION, ROTATION = 10, 2, 1.0, 0.5, 1.5
 EXISTS = 1e-10
 
 
-def measure(halvings: int = 6, most_channels: int = 12) -> dict:
+def measure(halvings: int = 6, most_channels: int = 12) -> Numbers:
     return {
         "residuals": {
             scope: [residual(scope, C) for C in range(1, most_channels + 1)] for scope in SCOPES
@@ -48,25 +51,29 @@ def measure(halvings: int = 6, most_channels: int = 12) -> dict:
     }
 
 
-def residual(scope: str, C: int) -> float:
+def residual(scope: Scope, C: int) -> float:
     """How far the best W̃ of this scope is from picking the centre: 0 if one exists."""
     weight = kernels(C)
     best = similarity_for(weight, centre(C), scope)
     found = ns.ops.effective_weight(weight, best, scope=scope)
-    return ((found - centre(C)).norm() / centre(C).norm()).item()
+    return report.relative_error(found, centre(C))
 
 
-def similarity_for(weight: Tensor, target: Tensor, scope: str = "full") -> Tensor:
+def similarity_for(weight: Tensor, target: Tensor, scope: Scope = "full") -> Tensor:
     """M with Mᵀ W nearest to the kernels ``target``, both ``(O, C, 3, 3)``, by pseudo-inverse."""
-    W, T = weight.flatten(2), target.flatten(2)
-    O, C = W.shape[:2]
-    if scope == "full":
-        return torch.linalg.pinv(W.reshape(O, C * K)) @ T.reshape(O, C * K)
-    if scope == "kernel":
-        return torch.linalg.pinv(W) @ T
-    if scope == "channel":
-        return torch.linalg.pinv(W.transpose(0, 1)) @ T.transpose(0, 1)
-    return torch.linalg.pinv(W.reshape(O * C, K)) @ T.reshape(O * C, K)
+    M: Tensor = torch.linalg.pinv(_rows(weight, scope)) @ _rows(target, scope)
+    return M
+
+
+def _rows(kernels: Tensor, scope: Scope) -> Tensor:
+    """Kernels as rows of taps that have an M in common: one matrix, or one for each M."""
+    taps = kernels.flatten(2)  # (O, C, K)
+    return {
+        "full": taps.flatten(1),
+        "kernel": taps,
+        "channel": taps.transpose(0, 1),
+        "layer": taps.flatten(0, 1),
+    }[scope]
 
 
 def kernels(C: int, seed: int = 0) -> Tensor:
@@ -94,7 +101,7 @@ def step_difference(dt: float = 0.1, C: int = 5) -> float:
     )
     with torch.no_grad():
         step = x + dt * g
-        return ((layer(x) - step).abs().max() / step.abs().max()).item()
+        return float((layer(x) - step).abs().max() / step.abs().max())
 
 
 def layer_of(weight: Tensor, similarity: Tensor) -> ns.nn.StaticConv2d:
@@ -105,8 +112,8 @@ def layer_of(weight: Tensor, similarity: Tensor) -> ns.nn.StaticConv2d:
         structure="unconstrained", scope="full",
     )  # fmt: skip
     with torch.no_grad():
-        layer.parametrizations.weight.original.copy_(weight)
-        layer.parametrizations.weight[0].numbers["matrix"].copy_(similarity)
+        layer.get_parameter("parametrizations.weight.original").copy_(weight)
+        layer.get_parameter("parametrizations.weight.0.numbers.matrix").copy_(similarity)
     return layer
 
 
@@ -124,15 +131,16 @@ def euler_layer(dt: float) -> ns.nn.StaticConv2d:
 def exact(u: Tensor, time: float) -> Tensor:
     """exp(tA) u, with A written out by shifting images."""
     basis = torch.eye(u.numel(), dtype=u.dtype).reshape(-1, *u.shape)
-    around = sum(basis.roll(shift, axis) for shift in (-1, 1) for axis in (-2, -1))
-    A = DIFFUSION * (around - 4 * basis)
+    around = [basis.roll(shift, axis) for shift in (-1, 1) for axis in (-2, -1)]
+    A = DIFFUSION * (torch.stack(around).sum(0) - 4 * basis)
     A[:, 0] -= ROTATION * basis[:, 1]
     A[:, 1] += ROTATION * basis[:, 0]
     A = A.reshape(u.numel(), -1).mT  # row i of the basis became column i
-    return (torch.linalg.matrix_exp(time * A) @ u.flatten()).reshape(u.shape)
+    later: Tensor = torch.linalg.matrix_exp(time * A) @ u.flatten()
+    return later.reshape(u.shape)
 
 
-def converge(halvings: int) -> dict:
+def converge(halvings: int) -> Numbers:
     """The error at the end for ever smaller steps, and pictures of the finest run."""
     u = torch.zeros(CHANNELS, SIZE, SIZE, dtype=torch.float64)
     u[0, 2:5, 2:5], u[1, 5:9, 4:7] = 1.0, -0.7
@@ -143,12 +151,12 @@ def converge(halvings: int) -> dict:
         with torch.no_grad():
             for _ in range(count):
                 x = layer(x)
-        errors.append(((x[0] - true).norm() / true.norm()).item())
+        errors.append(report.relative_error(x[0], true))
     pictures = {"start": u[0].tolist(), "layer": x[0, 0].tolist(), "exact": true[0].tolist()}
     return {"steps": steps, "errors": errors, "pictures": pictures}
 
 
-def table(numbers: dict) -> str:
+def table(numbers: Numbers) -> str:
     rows = []
     for scope, values in numbers["residuals"].items():
         there = [C for C, value in enumerate(values, 1) if value < EXISTS]
@@ -166,12 +174,12 @@ def table(numbers: dict) -> str:
     return first + "\n\n" + report.markdown(["layers (steps)", "relative error", "ratio"], rows)
 
 
-def _ratios(numbers: dict) -> list[float]:
+def _ratios(numbers: Numbers) -> list[float]:
     errors = numbers["errors"]
     return [a / b for a, b in pairwise(errors)]
 
 
-def conclude(numbers: dict) -> str:
+def conclude(numbers: Numbers) -> str:
     most = {
         scope: max((C for C, value in enumerate(values, 1) if value < EXISTS), default=0)
         for scope, values in numbers["residuals"].items()
@@ -192,11 +200,9 @@ def conclude(numbers: dict) -> str:
     )
 
 
-def draw(numbers: dict):
-    from matplotlib.figure import Figure
-
+def draw(numbers: Numbers) -> Figure:
     figure = Figure(figsize=(10, 6), layout="constrained")
-    upper, lower = figure.subfigures(2, 1, height_ratios=(1.25, 1))
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
     left, right = upper.subplots(1, 2)
     for (scope, values), marker in zip(numbers["residuals"].items(), "os^v", strict=True):
         shown = [max(value, 1e-16) for value in values]

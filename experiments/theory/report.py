@@ -1,8 +1,8 @@
 """What the theory experiments have in common: their command, their files, their intervals.
 
-An experiment is a module with a docstring and four functions: ``measure(...) -> dict`` computes
-everything, and ``table``, ``conclude`` and ``draw`` read that dictionary and nothing else, so the
-text and the picture can be made again from the JSON file. ``OPTIONS`` explains the arguments of
+An experiment is a module with a docstring and four functions (:class:`Experiment`): ``measure``
+computes everything, and ``table``, ``conclude`` and ``draw`` read its numbers and nothing else, so
+the text and the picture can be made again from the JSON file. ``OPTIONS`` explains the arguments of
 ``measure``, which become options of the command.
 """
 
@@ -16,17 +16,45 @@ import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch import Tensor
 
 from ..records import commit
 from ..statistics import student
 
-__all__ = ["interval", "markdown", "run", "run_all", "show"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "Experiment",
+    "Numbers",
+    "interval",
+    "markdown",
+    "relative_error",
+    "run",
+    "run_all",
+    "show",
+]
+
+Numbers = dict[str, Any]  # by name, as in a JSON file
 
 
-def run(experiment: ModuleType) -> None:
+class Experiment(Protocol):
+    """What the module of an experiment holds."""
+
+    __name__: str
+    __file__: str | None
+    OPTIONS: dict[str, str]
+
+    def measure(self, *args: Any, **settings: Any) -> Numbers: ...
+    def table(self, numbers: Numbers) -> str: ...
+    def conclude(self, numbers: Numbers) -> str: ...
+    def draw(self, numbers: Numbers) -> Figure: ...
+
+
+def run(experiment: Experiment) -> None:
     """The command of one experiment."""
     name = Path(experiment.__file__ or "").stem
     head, _, rest = (experiment.__doc__ or "").partition("\n")
@@ -45,7 +73,7 @@ def run(experiment: ModuleType) -> None:
     _report(experiment, name, settings.pop("out"), settings)
 
 
-def run_all(experiments: Sequence[ModuleType], description: str) -> None:
+def run_all(experiments: Sequence[Experiment], description: str) -> None:
     """The command of all of them, with their defaults."""
     parser = argparse.ArgumentParser(prog="python -m experiments.theory", description=description)
     _add_out(parser)
@@ -54,7 +82,7 @@ def run_all(experiments: Sequence[ModuleType], description: str) -> None:
         _report(experiment, experiment.__name__.rpartition(".")[2], out, {})
 
 
-def show(experiment: ModuleType, numbers: dict) -> str:
+def show(experiment: Experiment, numbers: Numbers) -> str:
     """Table and conclusion, as printed and as quoted in README.md."""
     return experiment.table(numbers) + "\n\n" + textwrap.fill(experiment.conclude(numbers), 99)
 
@@ -67,13 +95,18 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return sample.mean().item(), student(len(values) - 1) * sample.std().item() / len(values) ** 0.5
 
 
+def relative_error(found: Tensor, true: Tensor) -> float:
+    """‖found − true‖ / ‖true‖."""
+    return float((found - true).norm() / true.norm())
+
+
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _report(experiment: ModuleType, name: str, out: Path | None, settings: dict) -> None:
+def _report(experiment: Experiment, name: str, out: Path | None, settings: dict[str, int]) -> None:
     question = (experiment.__doc__ or "").partition("\n")[0]
     print(f"{question}\n", flush=True)
     torch.set_num_threads(1)  # the tensors are small: threads would only wait for each other
@@ -86,7 +119,7 @@ def _report(experiment: ModuleType, name: str, out: Path | None, settings: dict)
         _write(experiment, name, out, numbers)
 
 
-def _write(experiment: ModuleType, name: str, out: Path, numbers: dict) -> None:
+def _write(experiment: Experiment, name: str, out: Path, numbers: Numbers) -> None:
     import matplotlib
 
     matplotlib.use("Agg")

@@ -17,9 +17,11 @@ Run: ``python -m experiments.theory.self_recurrence``
 from __future__ import annotations
 
 import sys
+from typing import TypedDict
 
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
@@ -27,12 +29,21 @@ from torch import Tensor, nn
 import neural_similarity as ns
 
 from . import report
+from .report import Numbers
 
 OPTIONS = {"seeds": "starts and draws of the training images", "steps": "training steps"}
 DEPTHS, WIDTH, HIDDEN, A_CLASS = (1, 2, 4), 12, 12, 20
 METHODS = (
     "recurrent, dynamic", "recurrent, plain", "stack, dynamic", "stack, as many numbers",
 )  # fmt: skip
+
+
+class Run(TypedDict):
+    """What became of a network, seed by seed."""
+
+    parameters: int
+    accuracy: list[float]
+    loss: list[float]
 
 
 class Recurrent(nn.Module):
@@ -49,7 +60,8 @@ class Recurrent(nn.Module):
         x = F.max_pool2d(self.stem(images).relu(), 2)
         for i in range(self.depth):
             x = x + self.layers[i % len(self.layers)](x).relu()
-        return self.head(x.flatten(1))
+        scores: Tensor = self.head(x.flatten(1))
+        return scores
 
 
 def step(width: int, dynamic: bool) -> nn.Module:
@@ -77,8 +89,8 @@ def count(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def measure(seeds: int = 5, steps: int = 50) -> dict:
-    runs: dict = {}
+def measure(seeds: int = 5, steps: int = 50) -> Numbers:
+    runs: dict[str, dict[str, Run]] = {}
     for method in METHODS:
         runs[method] = {}
         for depth in DEPTHS:
@@ -112,12 +124,13 @@ def digits(seed: int) -> list[Tensor]:
     data = load_digits()
     images = torch.from_numpy(data.images).float()[:, None] / 16
     labels = torch.from_numpy(data.target)
-    return train_test_split(
+    parts: list[Tensor] = train_test_split(
         images, labels, train_size=10 * A_CLASS, random_state=seed, stratify=data.target
     )
+    return parts
 
 
-def table(numbers: dict) -> str:
+def table(numbers: Numbers) -> str:
     rows = []
     for method, depths in numbers["runs"].items():
         for depth, run in depths.items():
@@ -129,7 +142,7 @@ def table(numbers: dict) -> str:
     return report.markdown(["network", "depth", "parameters", "accuracy", "training loss"], rows)
 
 
-def conclude(numbers: dict) -> str:
+def conclude(numbers: Numbers) -> str:
     runs = numbers["runs"]
     dynamic, plain, stack, narrow = (runs[method] for method in METHODS)
     last = str(DEPTHS[-1])
@@ -146,7 +159,7 @@ def conclude(numbers: dict) -> str:
     )
 
 
-def _versus(ours: dict, theirs: dict) -> str:
+def _versus(ours: Run, theirs: Run) -> str:
     pairs = zip(ours["accuracy"], theirs["accuracy"], strict=True)
     mean, half = report.interval([100 * (a - b) for a, b in pairs])
     if not abs(mean) > half:
@@ -154,9 +167,7 @@ def _versus(ours: dict, theirs: dict) -> str:
     return f"{'higher' if mean > 0 else 'lower'} by {abs(mean):.1f} ± {half:.1f}"
 
 
-def draw(numbers: dict):
-    from matplotlib.figure import Figure
-
+def draw(numbers: Numbers) -> Figure:
     figure = Figure(figsize=(9.5, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for shift, (method, marker) in enumerate(zip(METHODS, "os^v", strict=True)):

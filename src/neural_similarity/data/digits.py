@@ -30,7 +30,7 @@ _TEST_SHARE, _SPLIT_SEED = 0.3, 0
 
 def _load(request: Request) -> ImageSet:
     with needs("scikit-learn", "the data set 'digits'"):
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+        from sklearn.datasets import load_digits
     pixels, labels = load_digits(return_X_y=True)
     # Ink is counted from 0 to 16 in every pixel.
     images = torch.from_numpy(pixels).mul(255 / 16).round().to(torch.uint8).reshape(-1, 1, 8, 8)

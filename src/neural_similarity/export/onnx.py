@@ -48,7 +48,7 @@ def write(model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str
 
 def runner(path: Path) -> Callable[[Tensor], Tensor]:
     """The file as a function, computed by onnxruntime."""
-    import onnxruntime  # type: ignore[import-untyped,unused-ignore]
+    import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 

@@ -193,11 +193,7 @@ class FewShotClassifier:
 
     def __sklearn_tags__(self) -> Any:
         # Asked for by scikit-learn alone, so it is there.
-        from sklearn.utils import (  # type: ignore[import-untyped,unused-ignore]
-            ClassifierTags,
-            Tags,
-            TargetTags,
-        )  # fmt: skip
+        from sklearn.utils import ClassifierTags, Tags, TargetTags
 
         target = TargetTags(required=True)
         return Tags("classifier", target, classifier_tags=ClassifierTags())
