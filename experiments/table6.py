@@ -150,7 +150,8 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
     def wide_time(base: FewShotConfig) -> FewShotConfig:
         """Finetuning, as long a step as the dynamic NSN's (not in the paper)
 
-        Twice the width: on two cores a training step then takes about as long.
+        Twice the width: a training step then takes 0.93 of the time on two cores
+        (benchmarks/README.md).
         """
         return replace(_tuned(base), options={"width": 2 * base.options["width"]})
 

@@ -84,6 +84,19 @@ def maml_step():
         yield [f"{task}, {side}", ratio(of["ours"]), quartiles(of["ours"])]
 
 
+def static_episodes():
+    for title, of in measured("static_episodes").items():
+        shots = re.search(r"\d+ shots", title)[0]
+        for name, timing in list(of.items())[1:]:
+            yield [shots, name.removesuffix(" at a time"), ratio(timing), quartiles(timing)]
+
+
+def wide_step():
+    (of,) = measured("wide_step").values()
+    for name, timing in list(of.items())[1:]:
+        yield [name, ratio(timing), quartiles(timing)]
+
+
 def ratio(timing: dict) -> str:
     return f"{timing['ratio']:.2f}"
 
@@ -99,6 +112,7 @@ def _short(name: str) -> str:
 
 SHOWN = (
     static_step, dynamic_op, network_step, throughput, input_pipeline, fewshot_episodes, maml_step,
+    static_episodes, wide_step,
 )  # fmt: skip
 
 
