@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import join
+
 from neural_similarity.fewshot import FewShotConfig
 from neural_similarity.train import TrainConfig
 
@@ -26,12 +28,12 @@ _NOT_OF_THE_RESULT = ("data_dir", "threads")
 def command_of(config: TrainConfig | FewShotConfig) -> str:
     """The ``nsl`` that has this configuration; where its files are is left out."""
     command, options, always = _COMMANDS[config.kind]
-    usual, words = _flat(type(config)()), [command]
+    usual, words = _flat(type(config)()), list[str]()
     for name, value in _flat(config).items():
         if name in always or (value != usual.get(name) and name not in _NOT_OF_THE_RESULT):
-            said = f"{value:g}" if isinstance(value, float) else value
-            words.append(f"--{name} {said}" if name in options else f"--set {name}={said}")
-    return " ".join(words)
+            said = f"{value:g}" if isinstance(value, float) else f"{value}"
+            words += [f"--{name}", said] if name in options else ["--set", f"{name}={said}"]
+    return f"{command} {join(words)}"
 
 
 def _flat(config: TrainConfig | FewShotConfig) -> dict[str, object]:

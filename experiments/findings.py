@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from neural_similarity.errors import FileFormatError
+from neural_similarity.fewshot import FewShotConfig
+from neural_similarity.train import TrainConfig
 
 from .records import Record, read_record, record_file
 from .rows import OneStep, Row, Table
@@ -27,6 +29,7 @@ from .statistics import (
 __all__ = [
     "Finding",
     "Runs",
+    "compared",
     "findings",
     "has_results",
     "on_same_episodes",
@@ -56,6 +59,11 @@ class Runs:
         """The others."""
         return {seed: r for seed, r in self.by_seed.items() if "diverged" not in r}
 
+    @property
+    def tested(self) -> bool:
+        """Whether any came to its end, and was more than a step to be timed."""
+        return any("error" in r or "tests" in r for r in self.finished.values())
+
     def outdated(self) -> list[int]:
         """Seeds that were run with other settings than the row has now."""
         return [seed for seed, record in self.by_seed.items() if not self._as_now(seed, record)]
@@ -72,7 +80,19 @@ class Runs:
         # A setting that is younger than the result was as it usually is.
         now, usual = (json.loads(json.dumps(of)) for of in (now, type(config)().to_dict()))
         younger = {name: usual[name] for name in now.keys() - then.keys()}
-        return all(now.get(name) == value for name, value in {**then, **younger}.items())
+        return _agree(now, {**then, **younger}) and _method_as_now(config, record)
+
+
+def _method_as_now(config: TrainConfig | FewShotConfig, record: Record) -> bool:
+    """Whether the options that a method was tested with are those it has now, usual ones too."""
+    if not isinstance(config, FewShotConfig):
+        return True
+    now = json.loads(json.dumps(asdict(config.build_method())))
+    return all(_agree(now, test.get("method_options", {})) for test in record.get("tests", ()))
+
+
+def _agree(now: Record, then: Record) -> bool:
+    return all(now.get(name) == value for name, value in then.items())
 
 
 @dataclass(frozen=True)
@@ -133,11 +153,12 @@ def shots_of(runs: Mapping[str, Runs]) -> list[int]:
 def findings(table: Table, runs: Mapping[str, Runs], shots: int | None = None) -> list[Finding]:
     """The rows of a table, in numbers; of a few-shot table, for so many examples a class."""
     baseline = runs[table.baseline]
-    return [_finding(runs[row.name], baseline, table.metric, shots) for row in table.rows]
+    return [compared(runs[row.name], baseline, table.metric, shots) for row in table.rows]
 
 
-def _finding(runs: Runs, baseline: Runs, metric: str, shots: int | None) -> Finding:
-    if metric == "parameters" or not runs.finished:
+def compared(runs: Runs, baseline: Runs, metric: str, shots: int | None) -> Finding:
+    """A row, beside another."""
+    if not runs.tested:
         return Finding(runs, ours=None)
     ours = _ours(runs, shots).times(100)
     adapted = None
@@ -146,7 +167,7 @@ def _finding(runs: Runs, baseline: Runs, metric: str, shots: int | None) -> Find
     # What is left when some seeds diverge is a choice of the lucky ones: not to be compared.
     lucky = bool(runs.diverged or baseline.diverged)
     both = [] if lucky else sorted(runs.finished.keys() & baseline.finished.keys())
-    if not both or runs.row.name == baseline.row.name:
+    if not both or not baseline.tested or runs.row.name == baseline.row.name:
         return Finding(runs, ours, adapted=adapted)
     difference = _difference(runs, baseline, both, shots).times(100)
     better = None

@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import neural_similarity
 from neural_similarity.errors import FileFormatError
 
 from .rows import Row
@@ -93,7 +94,12 @@ def as_columns(lines: Iterable[dict[str, Any]], digits: int = 5) -> dict[str, di
 
 @cache
 def commit() -> str:
-    """The commit that runs, with a mark if files were changed since; as of the first call."""
+    """The commit that runs, with a mark if files were changed since; as of the first call.
+
+    Unknown where the library is not the one beside these experiments.
+    """
+    if not Path(neural_similarity.__file__).is_relative_to(Path(__file__).parents[1]):
+        return "unknown"
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
     return done.stdout.strip() or "unknown"

@@ -7,47 +7,71 @@ from typing import Any
 
 from .commands import command_of
 from .copies import describe_copies
-from .findings import Finding, Runs, findings, shots_of
+from .findings import Finding, Runs, compared, findings, shots_of
 from .rows import Table
 from .statistics import Estimate
 from .theory.report import markdown
 
-__all__ = ["difference", "ours", "published", "render"]
+__all__ = ["difference", "in_shots", "ours", "pairs", "published", "render"]
 
 NONE = "–"
+SEEDS = 3
 
 
 def render(table: Table, runs: Mapping[str, Runs], budget: str) -> str:
     """Title, numbers and notes."""
     number = table.name.removeprefix("table").partition("-")[0]
     parts = [f"## Table {number}: {table.title}"]
-    if table.metric == "parameters":
+    if table.sizes:
         parts += [_sizes(table, runs), _commands(table)]
-    elif table.metric == "accuracy":
+    if table.metric == "accuracy":
         for shots in shots_of(runs):
-            parts += [f"### {shots} shot{'s' * (shots > 1)}", _numbers(table, runs, shots)]
-    else:
+            parts += [f"### {in_shots(shots)}", _numbers(table, runs, shots)]
+    elif any(of.tested or of.diverged for of in runs.values()):
         parts += [_numbers(table, runs)]
+    parts += pairs(table, runs)
     notes = [f"- {note}" for note in _notes(table, runs, budget)]
     return "\n\n".join([*parts, "\n".join(notes)])
 
 
-def ours(found: Finding) -> str:
-    """Our mean with its interval, or how many seeds diverged."""
-    mean = None if found.ours is None else f"{found.ours.mean:.2f}{_interval(found.ours)}"
+def pairs(table: Table, runs: Mapping[str, Runs], briefly: bool = False) -> Iterator[str]:
+    """Rows beside another than the baseline, if there are any: what comes before, and a table."""
+    known = [pair for pair in table.pairs if all(runs[name].finished for name in pair)]
+    if not known:
+        return
+    columns = {
+        "": [table.row(name).title for name, _ in known],
+        "compared with": [table.row(other).title for _, other in known],
+    }
+    for n in shots_of(runs) if table.metric == "accuracy" else [None]:
+        found = [compared(runs[name], runs[other], table.metric, n) for name, other in known]
+        head = table.metric if n is None else in_shots(n)
+        columns[f"difference, {head}"] = [difference(one, "", briefly) for one in found]
+        columns[f"verdict, {head}"] = [_verdict(one, "") for one in found]
+    yield "Other pairs:"
+    yield _table(columns)
+
+
+def ours(found: Finding, briefly: bool = False) -> str:
+    """Our mean with its interval, or how many seeds diverged.
+
+    ``briefly`` does not say what the interval is over.
+    """
+    mean = None if found.ours is None else f"{found.ours.mean:.2f}{_interval(found.ours, briefly)}"
     if not found.runs.diverged:
         return mean or NONE
     said = f"diverged, {len(found.runs.diverged)} of {len(found.runs.by_seed)}"
     return f"{said}; else {mean}" if mean else said
 
 
-def difference(found: Finding, baseline: str) -> str:
+def difference(found: Finding, baseline: str, briefly: bool = False) -> str:
     """To the baseline, with sign and interval."""
     if found.row.name == baseline:
         return "baseline"
     if found.difference is None:
         return NONE
-    return f"{found.difference.mean:+.2f}{_interval(found.difference)}".replace("-", "−")
+    said = f"{found.difference.mean:+.2f}{_interval(found.difference, briefly)}"
+    return said.replace("-", "−")
 
 
 def published(numbers: Mapping[str, Any], name: str, shots: int | None) -> str:
@@ -56,6 +80,11 @@ def published(numbers: Mapping[str, Any], name: str, shots: int | None) -> str:
     if isinstance(number, Mapping):
         number = number.get(shots)
     return NONE if number is None else f"{number:.2f}"
+
+
+def in_shots(number: int) -> str:
+    """Examples a class, in words."""
+    return f"{number} shot{'s' * (number > 1)}"
 
 
 def _numbers(table: Table, runs: Mapping[str, Runs], shots: int | None = None) -> str:
@@ -72,7 +101,7 @@ def _numbers(table: Table, runs: Mapping[str, Runs], shots: int | None = None) -
             "seeds": str(len(found.runs.by_seed)),
             "parameters": _count(found.parameters),
             "adapted": _count(found.adapted),
-            "minutes": NONE if found.minutes is None else f"{found.minutes:.1f}",
+            "minutes": NONE if shots or found.minutes is None else f"{found.minutes:.1f}",
             "verdict": _verdict(found, table.baseline),
         }
         for head, cell in cells.items():
@@ -81,14 +110,14 @@ def _numbers(table: Table, runs: Mapping[str, Runs], shots: int | None = None) -
 
 
 def _sizes(table: Table, runs: Mapping[str, Runs]) -> str:
-    """Where nothing was trained: parameters, and the time of a step."""
+    """Parameters, and the time of a step."""
     columns: dict[str, list[str]] = {"": [], "our parameters, M": [], "paper": [], "s a step": []}
     for found in findings(table, runs):
         size, step = found.parameters, found.step_seconds
         cells = (
             found.row.title,
             NONE if size is None else f"{size / 1e6:.2f}",
-            published(table.paper, found.row.name, None),
+            published(table.sizes, found.row.name, None),
             NONE if step is None else f"{step:.2f}",
         )
         for column, cell in zip(columns.values(), cells, strict=True):
@@ -126,13 +155,16 @@ def _notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]
     yield from (f"{row.title}: {row.departs}" for row in table.rows if row.departs)
     begun = [f"`{row.name}` with `{row.begins_with}`" for row in table.rows if row.begins_with]
     if begun:
-        yield f"Begin with another row's network, whose minutes come on top: {', '.join(begun)}."
+        yield f"Begin with the network that another row has trained: {', '.join(begun)}."
     for name, of in runs.items():
         if of.diverged:
             steps = (f"{of.by_seed[s]['diverged']} (seed {s})" for s in of.diverged)
             yield f"`{name}` diverged at step {', '.join(steps)}."
     if table.metric == "accuracy":
         yield from _fewer_episodes(runs, table.baseline)
+    seeds = max(len(of.by_seed) for of in runs.values())
+    if seeds < SEEDS and any(of.tested for of in runs.values()):
+        yield f"Seeds: {seeds} of the {SEEDS} that are asked for."
     missing = list(_missing(runs))
     if missing:
         yield f"Not run yet: {'; '.join(missing)}."
@@ -193,13 +225,13 @@ def _hardware(records: Sequence[dict[str, Any]]) -> str:
     return f"Machine: {'; '.join(said)}."
 
 
-def _interval(of: Estimate) -> str:
+def _interval(of: Estimate, briefly: bool) -> str:
     if of.low is None or of.high is None:
         return ""
     half, other = of.high - of.mean, of.mean - of.low
     even = abs(half - other) < 1e-9 * max(1.0, abs(of.mean))
     said = f" ± {half:.2f}" if even else f" ({of.low:.2f} – {of.high:.2f})"
-    return said if "seeds" in of.over else f"{said} over {of.over}"
+    return said if briefly or "seeds" in of.over else f"{said} over {of.over}"
 
 
 def _count(number: int | None) -> str:

@@ -16,7 +16,7 @@ from neural_similarity.errors import RunError
 
 from .findings import Runs, findings, has_results, read_table, shots_of
 from .records import RESULTS, write_text
-from .rendering import difference, ours, published, render
+from .rendering import difference, in_shots, ours, pairs, published, render
 from .rows import BUDGETS, Table
 from .tables import TABLES
 from .theory.report import markdown
@@ -49,8 +49,8 @@ network, not of its method. Differences to the baseline are paired, seed by seed
 tested on the same episodes, episode by episode as well; a row that was tested on fewer episodes is
 compared on those. A difference whose interval contains zero is not separated. Nothing is corrected
 for the number of rows: among twenty rows that are all equal, one is expected to look separated.
-Minutes are wall-clock times of training on a shared machine. Every JSON file names the copies of
-the data by fingerprint.
+Minutes are wall-clock times of training on a machine that did other work as well, at times twice
+as much as at others. Every JSON file names the copies of the data by fingerprint.
 """
 
 
@@ -146,14 +146,17 @@ class Report:
                 parts += [
                     _filled(f"**{table.title}.** Ours: {table.budgets[self.budget]}."),
                     _short_table(table, runs[name]),
+                    *pairs(table, runs[name], briefly=True),
                     *([_filled(" ".join(table.notes))] if table.notes else []),
                     *self._shown(name, runs[name], readme),
                 ]
         report = _link(self.file, readme)
         parts.append(
             _filled(
-                f"± is a 95 % interval. [All tables]({report}), with differences to the baseline, "
-                f"what departs from the paper and why, and which data and machine."
+                f"± is a 95 % interval; differences are to the baseline, and paired. Of one seed "
+                f"it is over the test's episodes or images, and tells of that network, not of its "
+                f"method. [All tables]({report}), with what departs from the paper and why, and "
+                f"which data and machine."
             )
         )
         return "\n\n".join(parts)
@@ -205,17 +208,17 @@ def _short_table(table: Table, runs: Mapping[str, Runs]) -> str:
     found = {n: [one for one in findings(table, runs, n) if one.runs.by_seed] for n in shots}
     head, columns = [""], [[one.row.title for one in found[shots[0]]]]
     for n, of in found.items():
-        said = table.metric if n is None else f"{n} shot{'s' * (n > 1)}"
-        head.append(f"{said}, %")
-        columns.append([ours(one) for one in of])
+        head.append(f"{table.metric if n is None else in_shots(n)}, %")
+        columns.append([ours(one, briefly=True) for one in of])
         for source, numbers in known.items():
             cells = [published(numbers, one.row.name, n) for one in of]
             if set(cells) != {"–"}:
-                head.append(source if n is None else f"{source}, {said}")
+                head.append(source)
                 columns.append(cells)
-    if table.metric == "error":
-        head.append("difference to baseline")
-        columns.append([difference(one, table.baseline) for one in found[None]])
+        head.append("difference")
+        columns.append([difference(one, table.baseline, briefly=True) for one in of])
+    head.append("seeds")
+    columns.append([str(len(one.runs.by_seed)) for one in found[shots[0]]])
     return markdown(head, [list(row) for row in zip(*columns, strict=True)])
 
 

@@ -90,13 +90,14 @@ class Table:
         name: for commands.
         title: its question.
         rows: in the paper's order.
-        metric: what is compared: ``"error"`` in percent, ``"accuracy"`` of episodes in percent,
-            or ``"parameters"``.
+        metric: what is compared, in percent: ``"error"``, or ``"accuracy"`` in episodes.
         baseline: the row that others are compared with, seed by seed.
         paper: the paper's numbers by row; few-shot ones by row and shots.
         published: numbers of other papers.
         budgets: what each budget means for this table, in words.
         notes: what a reader has to know of the numbers: whose they are, what is compared.
+        sizes: the paper's parameters by row, in millions, where it tells them.
+        pairs: rows that are compared with another than the baseline, and with which.
     """
 
     name: str
@@ -108,6 +109,8 @@ class Table:
     published: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    pairs: tuple[tuple[str, str], ...] = ()
 
     def row(self, name: str) -> Row:
         """The row of that name."""

@@ -73,7 +73,10 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
 
     @row()
     def static_unconstrained(base: TrainConfig) -> TrainConfig:
-        """Static NSN w/ UNS"""
+        """Static NSN w/ UNS
+
+        M decays towards zero at 0.005, as in the authors' code; the text does not say so.
+        """
         return replace(base, similarity="static", structure="unconstrained")
 
     @row()

@@ -18,7 +18,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from neural_similarity.errors import DivergedError
+from neural_similarity.errors import DivergedError, RunError
 from neural_similarity.fewshot import FewShotConfig, FewShotRun, Trial, train_method
 from neural_similarity.train import Run, TrainConfig, train
 
@@ -93,7 +93,13 @@ class Queue:
                 return False
             if again:
                 self.tell(f"{job.name}: trained again, as its result is there without its network")
-                self._carried_out(job)
+                _, ended = self._carried_out(job)
+                if ended:
+                    raise RunError(
+                        f"{job.name}: expected to come to its end again, got a loss that is no "
+                        f"number at step {ended['diverged']}. Its kept result is of other code or "
+                        f"another machine. Move {self._file(job)} away to have it made again."
+                    )
             else:
                 self.tell(f"{job.name}: begins")
                 record = self._record(job)

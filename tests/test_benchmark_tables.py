@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.table6 import ON_CIFAR_FS
+
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SECTIONS = dict(
     re.findall(
@@ -120,6 +122,18 @@ SHOWN = (
 def test_the_document_has_what_was_measured(made):
     rows = [[_short(first), *rest] for first, *rest in written(made.__name__)]
     assert rows == list(made())
+
+
+def test_a_row_of_table_6_says_what_its_step_was_measured_to_cost():
+    (found,) = (row for row in wide_step() if row[0] == "twice the width")
+    assert f"takes {found[1]} of the dynamic NSN's time" in ON_CIFAR_FS.row("wide-time").departs
+
+
+def test_a_file_that_is_named_is_the_newest():
+    named = re.findall(r"results/(\w+?)-[\d-]+\.json", "".join(SECTIONS.values()))
+    assert {"throughput", "wide_step"} <= set(named)
+    for section in named:
+        assert max(FOLDER.glob(f"results/{section}-*.json")).name in SECTIONS[section]
 
 
 def test_no_table_is_left_out():

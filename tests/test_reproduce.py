@@ -21,6 +21,7 @@ from experiments.rows import BUDGETS, OneStep
 from experiments.tables import TABLES, table
 from experiments.work import Queue, _claimed
 from neural_similarity.cli._progress import TrainingBar
+from neural_similarity.errors import DivergedError, RunError
 from neural_similarity.train.build import build_model
 
 # Rows of the other two are the same at the smoke budget.
@@ -107,6 +108,11 @@ def test_the_commit_is_that_of_the_start(monkeypatch):
     assert commit() == before
 
 
+def test_the_commit_of_another_library_is_unknown(monkeypatch):
+    monkeypatch.setattr("neural_similarity.__file__", "/elsewhere/neural_similarity/__init__.py")
+    assert commit.__wrapped__() == "unknown"
+
+
 def test_a_network_that_is_gone_is_trained_again(tmp_path):
     said, shown = [], set()
     queue = Queue(
@@ -125,6 +131,19 @@ def test_a_network_that_is_gone_is_trained_again(tmp_path):
     ]  # fmt: skip
     assert queue.missing([nearest]) == []
     assert ("table6/smoke/nearest-0 5way-1shot-4-0-5query", 4) in shown
+
+
+def test_a_network_that_diverges_when_trained_again_stops_the_queue(tmp_path, monkeypatch):
+    queue = Queue(tmp_path / "results", tmp_path / "work", tell=lambda line: None)
+    finetune, nearest = jobs_of([table("table6")], "smoke", 1, ["nearest"])
+    write_record(record_file(queue.results, finetune.row, "smoke", 0), {"tests": []})
+
+    def diverge(*args, **kwargs):
+        raise DivergedError("no number", step=2)
+
+    monkeypatch.setattr("experiments.work.train_method", diverge)
+    with pytest.raises(RunError, match=r"finetune-0: expected to come to its end .* at step 2\."):
+        queue.run([nearest])
 
 
 def test_what_begins_with_a_network_that_diverged_has_no_result_but_that(tmp_path):
@@ -180,7 +199,7 @@ def test_what_a_row_begins_with_comes_first_and_once():
 
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("name", TABLES)
-def test_configurations_are_frozen_and_differ(name, budget):
+def test_configurations_differ(name, budget):
     configs = [row.config(budget, 3) for row in table(name).rows]
     assert all(config.seed == 3 for config in configs)
     for number, config in enumerate(configs):
@@ -228,10 +247,22 @@ def test_rows_have_the_tasks_and_statistics_that_they_say(name):
             told[row.name] = int(said[1] or said[2])
         assert told.get(row.name) == (config.steps and config.steps * config.tasks)
     assert {"maml", "meta-static"} <= told.keys()
+    notes = " ".join(table(name).notes)
+    assert all(f"{tasks}" in notes for tasks in told.values())
+    static = table(name).row("static").config("short")
+    usual = table(name).row("finetune").config("short").episodes
+    assert f"first {static.episodes} of the {usual} episodes" in notes
+    assert f"on {static.episodes} episodes" in table(name).row("static").departs
+
+
+def test_episodes_on_top_of_a_trained_network_are_as_many_as_said():
+    row = table("table6").row("proto-pretrained")
+    config = row.config("short")
+    assert f"here {config.epochs * config.epoch_steps:.0f} episodes come after" in row.departs
 
 
 def test_imagenet_networks_have_the_papers_parameters():
-    for name, millions in table("table5").paper.items():
+    for name, millions in table("table5").sizes.items():
         assert round(parameters(table("table5").row(name), "paper") / 1e6, 2) == millions
 
 

@@ -147,13 +147,36 @@ class TestFewShot:
             keep_tests(results, "ridge", seed, [better, [a + 0.02 for a in better]])
         report.write()
         text = report.file.read_text()
-        title = "Ridge regression, as R2D2 (not in the paper)"
+        title = "Ridge regression, as R2D2 †"
         # Seeds are alike, episodes are not: 1.96 · 25.82 / √4 = 25.30. Their differences are.
         assert cells(text, title, "### 1 shot")[1:5] == [
             "60.00 ± 25.30", "60.00", "+10.00 ± 0.00", "2"
         ]  # fmt: skip
         assert cells(text, title, "### 5 shots")[3] == "+12.00 ± 0.00"
         assert "paper |" not in text, "the paper has no numbers on this data set"
+
+    def test_rows_are_compared_with_others_than_the_baseline(self, results, report):
+        for row, more in (("finetune", 0.0), ("dynamic", 0.2), ("wide-time", 0.1)):
+            keep_tests(results, row, 0, [[0.2 + more, 0.4 + more], [0.3, 0.4 + more / 2]])
+        report.write()
+        for file, over in ((report.file, " over episodes"), (report.readme, "")):
+            text = file.read_text()
+            assert cells(text, "Dynamic NSN", "Other pairs:") == [
+                "Dynamic NSN", "Finetuning, twice the filters †",
+                f"+10.00 ± 0.00{over}", "better, one seed",
+                f"+2.50 ± 4.90{over}", "not separated at this budget",
+            ]  # fmt: skip
+            assert "as many parameters" not in text.partition("Other pairs:")[2].split("\n\n")[1]
+
+    def test_options_that_a_method_had_by_default(self, results):
+        def outdated(**options):
+            change(file, tests=[{**test, "method_options": options} for test in tests])
+            return read_table(TABLES["table6"], results, "short")["meta-static"].outdated()
+
+        file = keep_tests(results, "meta-static", 0, [[0.5], [0.5]])
+        tests = json.loads(file.read_text())["tests"]
+        assert outdated(inner_lr=0.2) == []
+        assert outdated(inner_lr=0.1) == [0]
 
     def test_other_episodes_are_paired_by_seed_alone(self, results):
         keep_tests(results, "finetune", 0, [[0.5, 0.6], [0.5, 0.6]])
@@ -225,7 +248,9 @@ class TestSizes:
         assert "than the row has now: `cnn` seed 0." in report.file.read_text()
 
     @pytest.mark.parametrize(
-        "row", TABLES["table5"].rows + TABLES["table4"].rows, ids=lambda r: r.name
+        "row",
+        [row for name in ("table4", "table5", "table7") for row in TABLES[name].rows],
+        ids=lambda r: f"{r.kept_in}-{r.name}",
     )
     def test_a_command_has_the_rows_settings(self, row):
         words = shlex.split(command_of(row.config("paper")))[2:]
@@ -235,8 +260,23 @@ class TestSizes:
                 sets.append(value)
             elif option != "--out":
                 options[option.removeprefix("--")] = value
-        options["steps"] = int(options["steps"])
+        options |= {name: int(options[name]) for name in ("steps", "epochs") if name in options}
         assert TrainConfig.from_dict(wanted_settings(None, options, sets)) == row.config("paper")
+
+    def test_networks_of_table_5_that_were_only_timed_and_that_were_trained(self, results, report):
+        keep(results, "table5", "cnn", 0, losses=[7.0], image_size=224)
+        report.write()
+        text = report.file.read_text()
+        assert cells(text, "Baseline CNN") == ["Baseline CNN", "0.00", "8.90", "0.25"]
+        assert "error, %" not in text
+        assert "Seeds:" not in text
+        keep_error(results, "dynamic-diagonal", 0, 0.5, table="table5")
+        report.write()
+        text = report.file.read_text()
+        assert cells(text, "Dynamic NSN w/ DNS", "our error, %")[1:3] == [
+            "50.00 ± 3.09 over images", "40.61"
+        ]  # fmt: skip
+        assert "Seeds: 1 of the 3" in text
 
 
 class TestFiles:
@@ -257,7 +297,7 @@ class TestFiles:
         text = report.readme.read_text()
         assert text.startswith(f"# Project\n\n{BEGIN}\n\n**Static and dynamic")
         assert text.endswith(f"\n\n{END}\n\nmore\n")
-        assert cells(text, "Baseline CNN")[1:3] == ["30.00 (27.24 – 32.91) over images", "7.78"]
+        assert cells(text, "Baseline CNN")[1:3] == ["30.00 (27.24 – 32.91)", "7.78"]
         assert "(notes/pictures/error-over-time.png)" in text
         assert "old" not in text
 

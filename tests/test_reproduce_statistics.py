@@ -16,7 +16,7 @@ def test_students_interval():
     assert found.over == "seeds"
 
 
-def test_many_seeds_take_the_widest_quantile_we_know():
+def test_many_seeds_take_the_last_quantile_of_the_table():
     assert statistics.student(1) == 12.706
     assert statistics.student(500) == statistics.student(19) == 2.093
 
