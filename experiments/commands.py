@@ -18,7 +18,7 @@ _COMMANDS = {
     ),
     "fewshot": (
         "nsl fewshot train",
-        ("method", "data", "model", "epochs", "steps", "lr", "seed"),
+        ("method", "data", "model", "backbone", "epochs", "steps", "lr", "seed"),
         (),
     ),
 }

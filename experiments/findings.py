@@ -199,7 +199,7 @@ def _difference(runs: Runs, baseline: Runs, seeds: list[int], shots: int | None)
     return paired_over_seeds([a for a, _ in values], [b for _, b in values])
 
 
-def on_same_episodes(tests: Sequence[dict[str, Any]]) -> list[list[float]] | None:
+def on_same_episodes(tests: Sequence[Mapping[str, Any]]) -> list[list[float]] | None:
     """Accuracies of each test on the episodes that all of them had; ``None`` if they differ.
 
     An episode depends on the data, the sizes, the seed and its own number alone. So a test of

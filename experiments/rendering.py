@@ -12,7 +12,7 @@ from .rows import Table
 from .statistics import Estimate
 from .theory.report import markdown
 
-__all__ = ["difference", "in_shots", "ours", "pairs", "published", "render"]
+__all__ = ["NONE", "difference", "in_shots", "interval", "ours", "pairs", "published", "render"]
 
 NONE = "–"
 SEEDS = 3
@@ -57,7 +57,7 @@ def ours(found: Finding, briefly: bool = False) -> str:
 
     ``briefly`` does not say what the interval is over.
     """
-    mean = None if found.ours is None else f"{found.ours.mean:.2f}{_interval(found.ours, briefly)}"
+    mean = None if found.ours is None else f"{found.ours.mean:.2f}{interval(found.ours, briefly)}"
     if not found.runs.diverged:
         return mean or NONE
     said = f"diverged, {len(found.runs.diverged)} of {len(found.runs.by_seed)}"
@@ -70,7 +70,7 @@ def difference(found: Finding, baseline: str, briefly: bool = False) -> str:
         return "baseline"
     if found.difference is None:
         return NONE
-    said = f"{found.difference.mean:+.2f}{_interval(found.difference, briefly)}"
+    said = f"{found.difference.mean:+.2f}{interval(found.difference, briefly)}"
     return said.replace("-", "−")
 
 
@@ -80,6 +80,16 @@ def published(numbers: Mapping[str, Any], name: str, shots: int | None) -> str:
     if isinstance(number, Mapping):
         number = number.get(shots)
     return NONE if number is None else f"{number:.2f}"
+
+
+def interval(of: Estimate, briefly: bool = False) -> str:
+    """What stands behind a mean; ``briefly`` does not say what the interval is over."""
+    if of.low is None or of.high is None:
+        return ""
+    half, other = of.high - of.mean, of.mean - of.low
+    even = abs(half - other) < 1e-9 * max(1.0, abs(of.mean))
+    said = f" ± {half:.2f}" if even else f" ({of.low:.2f} – {of.high:.2f})"
+    return said if briefly or "seeds" in of.over else f"{said} over {of.over}"
 
 
 def in_shots(number: int) -> str:
@@ -223,15 +233,6 @@ def _hardware(records: Sequence[dict[str, Any]]) -> str:
     commits = {f"`{one}`" for record in records for one in _commits(record)}
     said = [*sorted(machines), f"commit {', '.join(sorted(commits))}"]
     return f"Machine: {'; '.join(said)}."
-
-
-def _interval(of: Estimate, briefly: bool) -> str:
-    if of.low is None or of.high is None:
-        return ""
-    half, other = of.high - of.mean, of.mean - of.low
-    even = abs(half - other) < 1e-9 * max(1.0, abs(of.mean))
-    said = f" ± {half:.2f}" if even else f" ({of.low:.2f} – {of.high:.2f})"
-    return said if briefly or "seeds" in of.over else f"{said} over {of.over}"
 
 
 def _count(number: int | None) -> str:

@@ -20,6 +20,7 @@ from .rendering import difference, in_shots, ours, pairs, published, render
 from .rows import BUDGETS, Table
 from .tables import TABLES
 from .theory.report import markdown
+from .trials import render_trials
 
 __all__ = ["BEGIN", "END", "README", "REPORT", "Report", "between_markers"]
 
@@ -122,6 +123,8 @@ class Report:
         ]
         for name, of in runs.items():
             parts += [render(TABLES[name], of, self.budget), *self._shown(name, of, self.file)]
+        if self.budget == "short":
+            parts += render_trials(self.results)
         if strays := self._strays():
             parts += ["## In no table", _filled(f"Results of rows that no table has: {strays}.")]
         return "\n\n".join(parts) + "\n"

@@ -1,0 +1,123 @@
+"""Trials: few-shot runs that no table has, made to find the reason for what a table shows.
+
+``python -m experiments.trials RUN NAME`` keeps what a run of ``nsl fewshot`` found in
+``results/trials/NAME.json``; the report shows it. ``--beside OTHER`` names the trial that it is
+compared with, on the episodes that both were tested on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from neural_similarity.fewshot import FewShotRun
+
+from .commands import command_of
+from .findings import on_same_episodes
+from .measured import about_run, kept
+from .records import RESULTS, Record, commit, read_record, write_record
+from .rendering import NONE, in_shots, interval
+from .statistics import over_episodes, paired_over_episodes
+from .theory.report import markdown
+
+__all__ = ["keep", "render_trials"]
+
+FOLDER = "trials"
+
+
+def keep(run_folder: Path, name: str, beside: str | None, results: Path = RESULTS) -> Path:
+    """Write down what a run found; one that is there already is never replaced."""
+    run = FewShotRun.open(run_folder)
+    config = run.config
+    if config.backbone is not None:  # another trial, and no path of the machine it was run on
+        config = replace(config, backbone=f"runs/{Path(config.backbone).name}")
+    tests = [json.loads(file.read_text()) for file in (run_folder / "results").glob("*.json")]
+    record = {
+        "trial": name,
+        "beside": beside,
+        "kept_by": commit(),
+        "command": command_of(config),
+        **about_run(run, config),
+        "tests": [kept(test) for test in sorted(tests, key=lambda test: int(test["n_shot"]))],
+    }
+    file = results / FOLDER / f"{name}.json"
+    write_record(file, record)
+    return file
+
+
+def render_trials(results: Path) -> Iterator[str]:
+    """A table of all that were kept, and how each was run."""
+    files = sorted((results / FOLDER).glob("*.json"), key=lambda file: file.stem)
+    records = {file.stem: record for file in files if (record := read_record(file))}
+    if not records:
+        return
+    yield "## Trials"
+    yield (
+        "Runs from seeds that no table has, made to find reasons. Intervals are over the episodes\n"
+        "of one network each. `--backbone` is another trial's network."
+    )
+    rows = [
+        [f"`{name}`", _validation(record), _tests(record), _beside(record, records)]
+        for name, record in records.items()
+    ]
+    yield markdown(["trial", "error on validation classes, %", "tests, %", "difference"], rows)
+    commands = (f"$ {r['command']} --out runs/{name}" for name, r in records.items())
+    yield "```console\n" + "\n".join(commands) + "\n```"
+
+
+def _validation(record: Record) -> str:
+    """When it was last measured, and where training was stopped before its end."""
+    over_time = record["metrics"].get("eval")
+    if over_time is None:
+        return NONE
+    done, wanted = over_time["step"][-1], record["config"]["steps"]
+    steps = f"{done:,}" if wanted in (done, None) else f"{done:,} of {wanted:,}"
+    return f"{100 * over_time['error'][-1]:.1f} after {steps} steps"
+
+
+def _tests(record: Record) -> str:
+    said = (
+        f"{in_shots(test['n_shot'])} {100 * found.mean:.1f}{interval(found.times(100), True)}"
+        for test in record["tests"]
+        for found in [over_episodes(test["accuracies"])]
+    )
+    return "; ".join(said) or NONE
+
+
+def _beside(record: Record, records: Mapping[str, Record]) -> str:
+    """The difference to another trial, episode by episode, for every number of shots."""
+    other = records.get(record["beside"])
+    if other is None:
+        return NONE
+    theirs = {test["n_shot"]: test for test in other["tests"]}
+    said = [
+        f"{in_shots(test['n_shot'])} {_difference(test, theirs[test['n_shot']])}"
+        for test in record["tests"]
+        if test["n_shot"] in theirs
+    ]
+    return f"{'; '.join(said)} to `{record['beside']}`" if said else NONE
+
+
+def _difference(test: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    same = on_same_episodes([test, other])
+    if same is None:
+        return NONE
+    found = paired_over_episodes(same[:1], same[1:]).times(100)
+    return f"{found.mean:+.2f}{interval(found, True)}".replace("-", "−")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.trials", description=__doc__)
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of nsl fewshot")
+    parser.add_argument("name", metavar="NAME", help="what to call it")
+    parser.add_argument("--beside", metavar="OTHER", help="the trial it is compared with")
+    arguments = parser.parse_args()
+    print(f"wrote {keep(arguments.run, arguments.name, arguments.beside)}")
+
+
+if __name__ == "__main__":
+    main()
