@@ -81,15 +81,25 @@ def write_text(file: Path, text: str) -> None:
 
 
 def as_columns(lines: Iterable[dict[str, Any]], digits: int = 5) -> dict[str, dict[str, list[Any]]]:
-    """Metrics by kind and name: ``{"train": {"step": [...], "loss": [...]}, "eval": ...}``."""
-    columns: dict[str, dict[str, list[Any]]] = {}
+    """Metrics by kind and name: ``{"train": {"step": [...], "loss": [...]}, "eval": ...}``.
+
+    What a line does not have is null there, so that all columns of a kind are as long.
+    """
+    by_kind: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
-        kept = columns.setdefault(line["kind"], {})
-        for name, value in line.items():
-            if name != "kind":
-                short = float(f"{value:.{digits}g}") if isinstance(value, float) else value
-                kept.setdefault(name, []).append(short)
-    return columns
+        by_kind.setdefault(line["kind"], []).append(line)
+    return {
+        kind: {
+            name: [_rounded(line.get(name), digits) for line in of]
+            for name in dict.fromkeys(name for line in of for name in line)
+            if name != "kind"
+        }
+        for kind, of in by_kind.items()
+    }
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 @cache

@@ -15,7 +15,7 @@ from killing import Killed, killed_at
 from rich.progress import Progress
 
 from experiments.jobs import jobs_of
-from experiments.records import commit, read_record, record_file, write_record
+from experiments.records import as_columns, commit, read_record, record_file, write_record
 from experiments.reproduce import _Shown
 from experiments.rows import BUDGETS, OneStep
 from experiments.tables import TABLES, table
@@ -165,6 +165,18 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no room"):
         write_record(tmp_path / "a.json", {"error": 0.5})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_of_a_kind_are_as_long():
+    lines = [
+        {"kind": "train", "step": 1, "loss": 0.1234567},
+        {"kind": "eval", "step": 1},
+        {"kind": "train", "step": 2, "lr": 0.5},
+    ]
+    assert as_columns(lines) == {
+        "train": {"step": [1, 2], "loss": [0.12346, None], "lr": [None, 0.5]},
+        "eval": {"step": [1]},
+    }
 
 
 def test_a_result_is_never_replaced(tmp_path):
