@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from neural_similarity.errors import NeuralSimilarityError
 from neural_similarity.fewshot import FewShotRun
 
 from .commands import command_of
@@ -116,7 +117,10 @@ def main() -> None:
     parser.add_argument("name", metavar="NAME", help="what to call it")
     parser.add_argument("--beside", metavar="OTHER", help="the trial it is compared with")
     arguments = parser.parse_args()
-    print(f"wrote {keep(arguments.run, arguments.name, arguments.beside)}")
+    try:
+        print(f"wrote {keep(arguments.run, arguments.name, arguments.beside)}")
+    except (NeuralSimilarityError, FileExistsError) as error:
+        parser.exit(2, f"{error}\n")
 
 
 if __name__ == "__main__":
