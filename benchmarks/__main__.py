@@ -6,13 +6,14 @@ import argparse
 import importlib
 import json
 import platform
-import subprocess
 from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isnan
 from pathlib import Path
 
 import torch
+
+from experiments.records import commit
 
 from .timing import Timing
 
@@ -98,13 +99,6 @@ def write(folder: Path, name: str, rounds: int, tables: dict[str, list[Timing]])
 def record_of(timing: Timing) -> dict[str, object]:
     """A timing as JSON: what was not measured is left out."""
     return {k: v for k, v in asdict(timing).items() if not (isinstance(v, float) and isnan(v))}
-
-
-def commit() -> str:
-    """The commit measured, with a mark if files were changed since."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
-    return done.stdout.strip() or "unknown"
 
 
 def processor() -> str:
