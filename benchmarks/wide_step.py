@@ -7,12 +7,10 @@ of the rows themselves, at the short budget.
 from __future__ import annotations
 
 import torch
-from torch import nn
 
-import neural_similarity as ns
 from experiments.layout import channels_last
 from experiments.table6 import ON_CIFAR_FS
-from neural_similarity.fewshot import FewShotConfig
+from neural_similarity.train.build import build_model
 
 from .static_step import BATCH, SIDE, training_step
 from .timing import Timing, race
@@ -32,19 +30,6 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     labels = torch.randint(BASE_CLASSES, (BATCH,))
     steps = {}
     for name, row in ROWS.items():
-        config = ON_CIFAR_FS.row(row).config("short")
-        assert isinstance(config, FewShotConfig)
-        steps[name] = training_step(network(config), images, labels)
+        model = build_model(ON_CIFAR_FS.row(row).training("short"), BASE_CLASSES, 3, SIDE)
+        steps[name] = training_step(channels_last(model), images, labels)
     return {f"training step, CNN-4, batch {BATCH}, {SIDE}×{SIDE}": race(steps, rounds)}
-
-
-def network(config: FewShotConfig) -> nn.Module:
-    """The network of a row, before it has seen anything."""
-    similarity = None
-    if config.method == "dynamic":
-        predictor = ns.SpherePredictor(hidden=config.hidden or 64)
-        similarity = ns.DynamicSimilarity("diagonal", predictor)
-    model = ns.create_model(
-        config.model, BASE_CLASSES, similarity=similarity, image_size=SIDE, **config.options
-    )
-    return channels_last(model)

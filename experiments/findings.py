@@ -83,18 +83,6 @@ class Runs:
         return _agree(now, {**then, **younger}) and _method_as_now(config, record)
 
 
-def _method_as_now(config: TrainConfig | FewShotConfig, record: Record) -> bool:
-    """Whether the options that a method was tested with are those it has now, usual ones too."""
-    if not isinstance(config, FewShotConfig):
-        return True
-    now = json.loads(json.dumps(asdict(config.build_method())))
-    return all(_agree(now, test.get("method_options", {})) for test in record.get("tests", ()))
-
-
-def _agree(now: Record, then: Record) -> bool:
-    return all(now.get(name) == value for name, value in then.items())
-
-
 @dataclass(frozen=True)
 class Finding:
     """A row of a table in numbers; accuracies and errors in percent.
@@ -174,6 +162,18 @@ def compared(runs: Runs, baseline: Runs, metric: str, shots: int | None) -> Find
     if difference.contains(0.0) is False:
         better = (difference.mean < 0) == (metric == "error")
     return Finding(runs, ours, difference, better, adapted)
+
+
+def _method_as_now(config: TrainConfig | FewShotConfig, record: Record) -> bool:
+    """Whether the options that a method was tested with are those it has now, usual ones too."""
+    if not isinstance(config, FewShotConfig):
+        return True
+    now = json.loads(json.dumps(asdict(config.build_method())))
+    return all(_agree(now, test.get("method_options", {})) for test in record.get("tests", ()))
+
+
+def _agree(now: Record, then: Record) -> bool:
+    return all(now.get(name) == value for name, value in then.items())
 
 
 def _ours(runs: Runs, shots: int | None) -> Estimate:

@@ -8,14 +8,23 @@ from typing import Any
 from .commands import command_of
 from .copies import describe_copies
 from .findings import Finding, Runs, compared, findings, shots_of
-from .rows import Table
+from .rows import SEEDS, Table
 from .statistics import Estimate
 from .theory.report import markdown
 
-__all__ = ["NONE", "difference", "in_shots", "interval", "ours", "pairs", "published", "render"]
+__all__ = [
+    "NONE",
+    "difference",
+    "in_shots",
+    "number",
+    "ours",
+    "pairs",
+    "published",
+    "render",
+    "signed",
+]
 
 NONE = "–"
-SEEDS = 3
 
 
 def render(table: Table, runs: Mapping[str, Runs], budget: str) -> str:
@@ -46,32 +55,38 @@ def pairs(table: Table, runs: Mapping[str, Runs], briefly: bool = False) -> Iter
     for n in shots_of(runs) if table.metric == "accuracy" else [None]:
         found = [compared(runs[name], runs[other], table.metric, n) for name, other in known]
         head = table.metric if n is None else in_shots(n)
-        columns[f"difference, {head}"] = [difference(one, "", briefly) for one in found]
-        columns[f"verdict, {head}"] = [_verdict(one, "") for one in found]
+        columns[f"difference, {head}"] = [difference(one, briefly=briefly) for one in found]
+        columns[f"verdict, {head}"] = [_verdict(one) for one in found]
     yield "Other pairs:"
     yield _table(columns)
 
 
 def ours(found: Finding, briefly: bool = False) -> str:
-    """Our mean with its interval, or how many seeds diverged.
-
-    ``briefly`` does not say what the interval is over.
-    """
-    mean = None if found.ours is None else f"{found.ours.mean:.2f}{interval(found.ours, briefly)}"
+    """Our mean with its interval, or how many seeds diverged."""
+    mean = None if found.ours is None else number(found.ours, briefly)
     if not found.runs.diverged:
         return mean or NONE
     said = f"diverged, {len(found.runs.diverged)} of {len(found.runs.by_seed)}"
     return f"{said}; else {mean}" if mean else said
 
 
-def difference(found: Finding, baseline: str, briefly: bool = False) -> str:
-    """To the baseline, with sign and interval."""
+def difference(found: Finding, baseline: str | None = None, briefly: bool = False) -> str:
+    """To what it was compared with; the table's ``baseline`` is only named so."""
     if found.row.name == baseline:
         return "baseline"
     if found.difference is None:
         return NONE
-    said = f"{found.difference.mean:+.2f}{interval(found.difference, briefly)}"
-    return said.replace("-", "−")
+    return signed(found.difference, briefly)
+
+
+def number(of: Estimate, briefly: bool = False) -> str:
+    """A mean with its interval; ``briefly`` does not say what the interval is over."""
+    return f"{of.mean:.2f}{_interval(of, briefly)}"
+
+
+def signed(of: Estimate, briefly: bool = False) -> str:
+    """The same of a difference."""
+    return f"{of.mean:+.2f}{_interval(of, briefly)}".replace("-", "−")
 
 
 def published(numbers: Mapping[str, Any], name: str, shots: int | None) -> str:
@@ -80,16 +95,6 @@ def published(numbers: Mapping[str, Any], name: str, shots: int | None) -> str:
     if isinstance(number, Mapping):
         number = number.get(shots)
     return NONE if number is None else f"{number:.2f}"
-
-
-def interval(of: Estimate, briefly: bool = False) -> str:
-    """What stands behind a mean; ``briefly`` does not say what the interval is over."""
-    if of.low is None or of.high is None:
-        return ""
-    half, other = of.high - of.mean, of.mean - of.low
-    even = abs(half - other) < 1e-9 * max(1.0, abs(of.mean))
-    said = f" ± {half:.2f}" if even else f" ({of.low:.2f} – {of.high:.2f})"
-    return said if briefly or "seeds" in of.over else f"{said} over {of.over}"
 
 
 def in_shots(number: int) -> str:
@@ -144,7 +149,7 @@ def _commands(table: Table) -> str:
     return "The paper's schedule:\n\n```console\n" + "\n".join(commands) + "\n```"
 
 
-def _verdict(found: Finding, baseline: str) -> str:
+def _verdict(found: Finding, baseline: str | None = None) -> str:
     if not found.runs.by_seed:
         return "not run"
     if found.runs.diverged:
@@ -233,6 +238,15 @@ def _hardware(records: Sequence[dict[str, Any]]) -> str:
     commits = {f"`{one}`" for record in records for one in _commits(record)}
     said = [*sorted(machines), f"commit {', '.join(sorted(commits))}"]
     return f"Machine: {'; '.join(said)}."
+
+
+def _interval(of: Estimate, briefly: bool) -> str:
+    if of.low is None or of.high is None:
+        return ""
+    half, other = of.high - of.mean, of.mean - of.low
+    even = abs(half - other) < 1e-9 * max(1.0, abs(of.mean))
+    said = f" ± {half:.2f}" if even else f" ({of.low:.2f} – {of.high:.2f})"
+    return said if briefly or "seeds" in of.over else f"{said} over {of.over}"
 
 
 def _count(number: int | None) -> str:

@@ -50,8 +50,8 @@ network, not of its method. Differences to the baseline are paired, seed by seed
 tested on the same episodes, episode by episode as well; a row that was tested on fewer episodes is
 compared on those. A difference whose interval contains zero is not separated. Nothing is corrected
 for the number of rows: among twenty rows that are all equal, one is expected to look separated.
-Minutes are wall-clock times of training on a machine that did other work as well, at times twice
-as much as at others. Every JSON file names the copies of the data by fingerprint.
+Minutes are wall-clock times of training on a machine that did other work as well, not always as
+much. Every JSON file names the copies of the data by fingerprint.
 """
 
 

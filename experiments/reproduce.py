@@ -12,7 +12,7 @@ import typer
 from neural_similarity.errors import RunError, UnknownNameError
 
 from .records import RESULTS
-from .rows import BUDGETS
+from .rows import BUDGETS, SEEDS
 from .tables import TABLES, table
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ Work = Annotated[Path, typer.Option(help="Folder of the runs themselves.")]
 
 
 @app.command("list")
-def list_tables(budget: Budget = "short", seeds: Seeds = 3, results: Results = RESULTS) -> None:
+def list_tables(budget: Budget = "short", seeds: Seeds = SEEDS, results: Results = RESULTS) -> None:
     """Tables and rows, and how many seeds of each are done.
 
     A result that was made with other settings than its row has now stays and counts: move its file
@@ -78,7 +78,7 @@ def _table_command(name: str, title: str) -> None:
     @app.command(name, help=f"{title}.\n\nAt the short budget: {TABLES[name].budgets['short']}.")
     def run_table(
         budget: Budget = "short",
-        seeds: Seeds = 3,
+        seeds: Seeds = SEEDS,
         rows: Rows = "",
         data_dir: Data = None,
         results: Results = RESULTS,
@@ -94,7 +94,7 @@ for _one in TABLES.values():
 @app.command("all")
 def run_all(
     budget: Budget = "short",
-    seeds: Seeds = 3,
+    seeds: Seeds = SEEDS,
     data_dir: Data = None,
     results: Results = RESULTS,
     work: Work = WORK,

@@ -42,6 +42,9 @@ Base = TypeVar("Base", bound=Config)
 Change = Callable[[Base], Base]
 
 
+SEEDS = 3  # that a table is asked for
+
+
 @dataclass(frozen=True)
 class Row:
     """A row of one or more tables.

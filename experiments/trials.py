@@ -21,7 +21,7 @@ from .commands import command_of
 from .findings import on_same_episodes
 from .measured import about_run, kept
 from .records import RESULTS, Record, commit, read_record, write_record
-from .rendering import NONE, in_shots, interval
+from .rendering import NONE, in_shots, number, signed
 from .statistics import over_episodes, paired_over_episodes
 from .theory.report import markdown
 
@@ -81,11 +81,8 @@ def _validation(record: Record) -> str:
 
 
 def _tests(record: Record) -> str:
-    said = (
-        f"{in_shots(test['n_shot'])} {100 * found.mean:.1f}{interval(found.times(100), True)}"
-        for test in record["tests"]
-        for found in [over_episodes(test["accuracies"])]
-    )
+    found = {test["n_shot"]: over_episodes(test["accuracies"]) for test in record["tests"]}
+    said = (f"{in_shots(n)} {number(of.times(100), briefly=True)}" for n, of in found.items())
     return "; ".join(said) or NONE
 
 
@@ -107,8 +104,7 @@ def _difference(test: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     same = on_same_episodes([test, other])
     if same is None:
         return NONE
-    found = paired_over_episodes(same[:1], same[1:]).times(100)
-    return f"{found.mean:+.2f}{interval(found, True)}".replace("-", "−")
+    return signed(paired_over_episodes(same[:1], same[1:]).times(100), briefly=True)
 
 
 def main() -> None:

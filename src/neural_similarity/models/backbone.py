@@ -87,8 +87,7 @@ def conv_norm_relu(
 def max_pooled(layers: Sequence[nn.Module], pool: nn.MaxPool2d) -> nn.Sequential:
     """Layers that end in ReLU, and max pooling.
 
-    The two commute, bit for bit, gradients included. Pooled first there is a quarter as much to
-    rectify, which is a tenth of a training step of CNN-4.
+    The two commute, bit for bit, gradients included. Pooled first there is less to rectify.
     """
     *before, relu = layers
     return nn.Sequential(*before, pool, relu)
