@@ -1,8 +1,8 @@
-"""Trials: few-shot runs that no table has, made to find the reason for what a table shows.
+"""Trials: runs that no table has, made to find the reason for what a table shows.
 
-``python -m experiments.trials RUN NAME`` keeps what a run of ``nsl fewshot`` found in
-``results/trials/NAME.json``; the report shows it. ``--beside OTHER`` names the trial that it is
-compared with, on the episodes that both were tested on.
+``python -m experiments.trials RUN NAME`` keeps what a run of ``nsl fewshot`` or ``nsl train`` found
+in ``results/trials/NAME.json``; the report shows it. ``--beside OTHER`` names the trial that it is
+compared with, of few-shot runs on the episodes that both were tested on.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from neural_similarity.errors import NeuralSimilarityError
-from neural_similarity.fewshot import FewShotRun
+from neural_similarity.errors import NeuralSimilarityError, RunError
+from neural_similarity.fewshot import FewShotConfig, FewShotRun
+from neural_similarity.train import Run
 
 from .commands import command_of
 from .findings import on_same_episodes
 from .measured import about_run, kept
 from .records import RESULTS, Record, commit, read_record, write_record
 from .rendering import NONE, in_shots, number, signed
-from .statistics import over_episodes, paired_over_episodes
+from .statistics import over_episodes, over_images, paired_over_episodes, paired_over_seeds
 from .theory.report import markdown
 
 __all__ = ["keep", "render_trials"]
@@ -32,22 +33,43 @@ FOLDER = "trials"
 
 def keep(run_folder: Path, name: str, beside: str | None, results: Path = RESULTS) -> Path:
     """Write down what a run found; one that is there already is never replaced."""
-    run = FewShotRun.open(run_folder)
+    run = _opened(run_folder)
     config = run.config
-    if config.backbone is not None:  # another trial, and no path of the machine it was run on
+    if isinstance(config, FewShotConfig) and config.backbone is not None:
+        # Another trial, and no path of the machine it was run on.
         config = replace(config, backbone=f"runs/{Path(config.backbone).name}")
-    tests = [json.loads(file.read_text()) for file in (run_folder / "results").glob("*.json")]
+    about = about_run(run, config)
+    few_shot = isinstance(run, FewShotRun)
     record = {
         "trial": name,
         "beside": beside,
         "kept_by": commit(),
         "command": command_of(config),
-        **about_run(run, config),
-        "tests": [kept(test) for test in sorted(tests, key=lambda test: int(test["n_shot"]))],
+        **about,
+        **(_all_tests(run_folder) if few_shot else _last_error(run_folder, about)),
     }
     file = results / FOLDER / f"{name}.json"
     write_record(file, record)
     return file
+
+
+def _opened(folder: Path) -> Run | FewShotRun:
+    """A run of either kind."""
+    settings = read_record(folder / "config.json") or {}
+    return FewShotRun.open(folder) if settings.get("kind") == "fewshot" else Run.open(folder)
+
+
+def _all_tests(folder: Path) -> Record:
+    """What a few-shot run was tested to do."""
+    tests = [json.loads(file.read_text()) for file in (folder / "results").glob("*.json")]
+    return {"tests": [kept(test) for test in sorted(tests, key=lambda test: int(test["n_shot"]))]}
+
+
+def _last_error(folder: Path, about: Record) -> Record:
+    """What a network that was trained for classification ended with."""
+    if "eval" not in about["metrics"]:
+        raise RunError(f"{folder}: expected a run that was evaluated, got one that was not.")
+    return {"error": about["metrics"]["eval"]["error"][-1]}
 
 
 def render_trials(results: Path) -> Iterator[str]:
@@ -59,15 +81,47 @@ def render_trials(results: Path) -> Iterator[str]:
     yield "## Trials"
     yield (
         "Runs from seeds that no table has, made to find reasons. Intervals are over the episodes\n"
-        "of one network each. `--backbone` is another trial's network."
+        "or images that one network each was tested on. `--backbone` is another trial's network."
     )
-    rows = [
-        [f"`{name}`", _validation(record), _tests(record), _beside(record, records)]
-        for name, record in records.items()
-    ]
-    yield markdown(["trial", "error on validation classes, %", "tests, %", "difference"], rows)
-    commands = (f"$ {r['command']} --out runs/{name}" for name, r in records.items())
-    yield "```console\n" + "\n".join(commands) + "\n```"
+    few_shot = {name: record for name, record in records.items() if "tests" in record}
+    if few_shot:
+        rows = [
+            [f"`{name}`", _validation(record), _tests(record), _beside(record, records)]
+            for name, record in few_shot.items()
+        ]
+        yield markdown(["trial", "error on validation classes, %", "tests, %", "difference"], rows)
+        yield _commands(few_shot)
+    others = {name: record for name, record in records.items() if "tests" not in record}
+    if others:
+        rows = [
+            [f"`{name}`", _error(record), _by_epoch(record), _change(record, records)]
+            for name, record in others.items()
+        ]
+        yield markdown(["trial", "error, %", "by epoch", "difference"], rows)
+        yield _commands(others)
+
+
+def _commands(records: Mapping[str, Record]) -> str:
+    commands = (f"$ {record['command']} --out runs/{name}" for name, record in records.items())
+    return "```console\n" + "\n".join(commands) + "\n```"
+
+
+def _error(record: Record) -> str:
+    images = record["metrics"]["eval"]["images"][-1]
+    return number(over_images(record["error"], images).times(100), briefly=True)
+
+
+def _by_epoch(record: Record) -> str:
+    return ", ".join(f"{100 * error:.1f}" for error in record["metrics"]["eval"]["error"])
+
+
+def _change(record: Record, records: Mapping[str, Record]) -> str:
+    """The difference to another trial: of one pair, so without an interval."""
+    other = records.get(record["beside"])
+    if other is None:
+        return NONE
+    change = paired_over_seeds([record["error"]], [other["error"]]).times(100)
+    return f"{signed(change)} to `{record['beside']}`"
 
 
 def _validation(record: Record) -> str:
@@ -109,7 +163,7 @@ def _difference(test: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.trials", description=__doc__)
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of nsl fewshot")
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of nsl fewshot or nsl train")
     parser.add_argument("name", metavar="NAME", help="what to call it")
     parser.add_argument("--beside", metavar="OTHER", help="the trial it is compared with")
     arguments = parser.parse_args()

@@ -7,7 +7,9 @@ import pytest
 from fewshot_runs import SMALL
 
 from experiments.trials import keep, render_trials
+from neural_similarity.errors import RunError
 from neural_similarity.fewshot import Trial, train_method
+from neural_similarity.train import Run, TrainConfig, train
 
 
 def test_a_run_is_kept_and_shown_beside_another(tmp_path):
@@ -34,6 +36,36 @@ def test_a_run_is_kept_and_shown_beside_another(tmp_path):
     assert "--backbone runs/base" in text
     assert "--set method_options.lr=0.5" in text
     assert "after 2 steps |" in text
+
+
+def test_a_run_for_classification_is_kept_as_well(tmp_path):
+    results = tmp_path / "results"
+    plain = TrainConfig(
+        model="cnn9", options={"width": 2, "hidden": 4}, epochs=2, batch_size=512, validation=0.2,
+        seed=100, threads=1,
+    )  # fmt: skip
+    train(plain, tmp_path / "plain")
+    train(replace(plain, similarity="dynamic", hidden=2, lr=0.01), tmp_path / "dynamic")
+
+    for name, beside in (("plain", None), ("dynamic", "plain")):
+        keep(tmp_path / name, name, beside, results)
+
+    files = [results / "trials" / f"{name}.json" for name in ("plain", "dynamic")]
+    (first, base), (early, other) = (
+        json.loads(file.read_text())["metrics"]["eval"]["error"] for file in files
+    )
+    text = "\n\n".join(render_trials(results))
+    assert f"| {100 * first:.1f}, {100 * base:.1f} | – |" in text
+    change = f"{100 * (other - base):+.2f}".replace("-", "−")
+    assert f"| {100 * early:.1f}, {100 * other:.1f} | {change} to `plain` |" in text
+    assert "--similarity dynamic --set hidden=2 --epochs 2" in text
+    assert "validation classes" not in text
+
+
+def test_a_run_that_was_never_evaluated_is_not_kept(tmp_path):
+    Run(tmp_path / "run", TrainConfig()).create()
+    with pytest.raises(RunError, match="expected a run that was started"):
+        keep(tmp_path / "run", "run", None, tmp_path / "results")
 
 
 def test_without_trials_nothing_is_said(tmp_path):
