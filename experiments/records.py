@@ -64,9 +64,21 @@ def write_record(file: Path, record: Record) -> None:
             part.write(_dump(record))
             part.flush()
             os.fsync(part.fileno())  # a power cut must not leave a name without its content
-        os.link(written, file)  # fails if there is one, where renaming would replace it
+        _named(written, file)
     finally:
         written.unlink(missing_ok=True)
+
+
+def _named(written: Path, file: Path) -> None:
+    """Give a file its name, unless another has it."""
+    try:
+        os.link(written, file)  # fails if there is one, where renaming would replace it
+    except FileExistsError:
+        raise
+    except OSError:  # no such links on this system: then look, and rename
+        if file.exists():
+            raise FileExistsError(f"{file}: expected no result yet, got one.") from None
+        written.replace(file)
 
 
 def write_text(file: Path, text: str) -> None:

@@ -179,7 +179,13 @@ def test_columns_of_a_kind_are_as_long():
     }
 
 
-def test_a_result_is_never_replaced(tmp_path):
+@pytest.mark.parametrize("links", [True, False], ids=["with links", "without"])
+def test_a_result_is_never_replaced(links, tmp_path, monkeypatch):
+    def no_links(source, target):
+        raise PermissionError(errno.EPERM, "no hard links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
     file = tmp_path / "a" / "b.json"
     write_record(file, {"error": 0.5})
     with pytest.raises(FileExistsError):
