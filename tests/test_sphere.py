@@ -157,6 +157,41 @@ def test_long_patches_do_not_overflow_in_half_precision():
     torch.testing.assert_close(cast.float(), exact, rtol=0.02, atol=0.01)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("operator", ["cosine", "sigmoid"])
+def test_an_image_without_batch(operator, groups):
+    image, weight = torch.randn(2, 6, 5), torch.randn(4, 2 // groups, 3, 2)
+    options = {"stride": (2, 1), "padding": 1, "groups": groups, "operator": operator}
+    ours = sphere_conv2d(image, weight, torch.randn(4), **options)
+    assert ours.shape == (4, 3, 6)
+    one = sphere_conv2d(image, weight, **options)
+    torch.testing.assert_close(one, sphere_conv2d(image[None], weight, **options)[0])
+
+
+def test_inputs_that_are_no_images():
+    with pytest.raises(ns.ShapeError, match=r"sphere_conv2d: expected input of shape \(N, C, H, W"):
+        ns.nn.SphereConv2d(1, 4, 3, padding=1)(torch.randn(8, 8))
+    with pytest.raises(ns.ShapeError, match="expected input with 3 channels, got 2"):
+        sphere_conv2d(torch.randn(2, 8, 8), torch.randn(4, 3, 3, 3))
+
+
+@pytest.mark.parametrize("operator", ["linear", "sigmoid"])
+def test_small_angles_keep_their_slope_in_half_precision(operator):
+    """cos 0.1 is 0.995; bfloat16 goes from 0.992 to 0.996 to 1, so it is known to 2⁻⁸ at best.
+
+    The slope of both operators is at most 7.3 there: what is left of the angle is within 0.03.
+    """
+    weight = torch.tensor([[1.0, 0.0]])
+    vector = 4 * torch.tensor([[math.cos(0.1), math.sin(0.1)]])
+    exact = sphere_linear(vector, weight, operator=operator)
+    narrow = vector.bfloat16().requires_grad_()
+    output = sphere_linear(narrow, weight.bfloat16(), operator=operator)
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.float(), exact, rtol=0, atol=0.03)
+    output.sum().backward()
+    assert narrow.grad.abs().max() > 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_angle_of_parallel_vectors_has_a_finite_slope(dtype):
     vector = torch.randn(1, 64).to(dtype).requires_grad_()

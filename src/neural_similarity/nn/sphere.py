@@ -45,9 +45,10 @@ class SphereConv2d(nn.Conv2d):
         _set_operator(self, operator, normalize, sharpness)
 
     def forward(self, input: Tensor) -> Tensor:
-        batched = input if input.dim() == 4 else input[None]
-        padded, padding = explicit_padding(self, batched)
-        output = sphere_conv2d(
+        if input.dim() == 3:
+            return self.forward(input[None])[0]
+        padded, padding = explicit_padding(self, input)
+        return sphere_conv2d(
             padded,
             self.weight,
             self.bias,
@@ -57,7 +58,6 @@ class SphereConv2d(nn.Conv2d):
             self.groups,
             **_operator_options(self),
         )
-        return output if input.dim() == 4 else output[0]
 
     def extra_repr(self) -> str:
         return f"{nn.Conv2d.extra_repr(self)}, operator={self.operator}, normalize={self.normalize}"

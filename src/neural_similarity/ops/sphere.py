@@ -69,7 +69,15 @@ def sphere_conv2d(
 
     Cost: a convolution, and the patch norms: one channel of squares, summed over the kernel.
     """
+    if input.dim() == 3:
+        batch, geometry = input[None], (stride, padding, dilation, groups)
+        return sphere_conv2d(
+            batch, weight, bias, *geometry,
+            operator=operator, normalize=normalize, sharpness=sharpness,
+        )[0]  # fmt: skip
     check_choice("sphere_conv2d", operator, normalize)
+    windows = pair(stride), pair(padding), pair(dilation)
+    _check.conv_output_shape("sphere_conv2d", input, weight, bias, *windows, groups)
     # Dividing the output costs one pass over it; normalised patches would have to be stored.
     output = F.conv2d(input, weight, None, stride, padding, dilation, groups)
     if normalize != "weight":
@@ -146,14 +154,17 @@ def _norm(vectors: Tensor) -> Tensor:
 def _of_angle(cosine: Tensor, operator: Operator, sharpness: float | Tensor) -> Tensor:
     if operator == "cosine":
         return cosine
-    closest = 1 - max(1e-6, torch.finfo(cosine.dtype).eps)  # the arc cosine has no slope at one
-    angle = cosine.clamp(-closest, closest).acos()
+    # In float32 at least: the steps of a narrow type near one are as wide as an angle of 7°.
+    exact = _wide(cosine)
+    closest = 1 - max(1e-6, torch.finfo(exact.dtype).eps)  # the arc cosine has no slope at one
+    angle = exact.clamp(-closest, closest).acos()
     if operator == "linear":
-        return 1 - angle * (2 / pi)
+        return (1 - angle * (2 / pi)).to(cosine.dtype)
     k = sharpness
     edge = torch.exp(-pi / (2 * k)) if isinstance(k, Tensor) else exp(-pi / (2 * k))
     # (1 - e^u) / (1 + e^u) = -tanh(u / 2), which does not overflow
-    return -torch.tanh((angle - pi / 2) / (2 * k)) * ((1 + edge) / (1 - edge))
+    value = -torch.tanh((angle - pi / 2) / (2 * k)) * ((1 + edge) / (1 - edge))
+    return value.to(cosine.dtype)
 
 
 def check_choice(where: str, operator: str, normalize: str) -> None:
