@@ -28,6 +28,13 @@ def test_a_plain_network():
     assert all(x.similarity == "" and x.distance is None for x in layers)
 
 
+def test_norms_learn_nothing_from_a_description():
+    model = ns.attach(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)), ns.StaticSimilarity())
+    describe_layers(model.train(), torch.randn(2, 3, 8, 8))
+    assert model[1].num_batches_tracked == 0
+    assert model[1].training
+
+
 def test_distances_by_hand():
     gains = torch.tensor([1.0, 4.0, 1.0, 5.0])
     assert distance_from_identity(gains, True).item() == pytest.approx(sqrt((9 + 16) / 4))

@@ -130,6 +130,19 @@ def test_a_model_with_more_similarities_than_the_file(tmp_path):
     untouched(model, path, "'features.3' has a similarity that the file lacks")
 
 
+def test_tied_weights_are_refused_as_attach_does(tmp_path):
+    model = ns.attach(
+        nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3)),
+        ns.StaticSimilarity(target_modules=["0"]),
+    )
+    ns.save_similarity(model, tmp_path / "one.safetensors")
+    tied = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3))
+    tied[1].weight = tied[0].weight
+    with pytest.raises(ns.AttachError, match=r"load_similarity: .* 0\.weight and 1\.weight, which"):
+        ns.load_similarity(tied, tmp_path / "one.safetensors")
+    assert type(tied[0]) is nn.Conv2d
+
+
 @pytest.mark.parametrize("keep", [0, 4, 50, 700, -5])
 def test_truncated_files(tmp_path, keep):
     _, path = saved(tmp_path)

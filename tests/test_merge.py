@@ -235,6 +235,57 @@ def test_parametrizations_of_others_on_other_tensors_stay():
     assert parametrize.is_parametrized(model[0], "bias")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"structure": "attention"},
+        {"structure": "unconstrained", "size": 6},
+        {"structure": "diagonal", "size": (5, 9)},
+        {"structure": "diagonal", "predictor": ns.SpherePredictor(hidden=2)},
+    ],
+    ids=["attention", "matrix", "mask", "predicted mask"],
+)
+def test_a_global_similarity_stays(options):
+    layer = ns.nn.GlobalSimilarityConv2d(3, 4, 3, **options)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    model = ns.attach(nn.Sequential(layer), ns.StaticSimilarity(target_modules=["0"]))
+    disturb(model)
+    input = torch.randn(2, 3, *getattr(layer.similarity, "size", (6, 6)))
+    before = model.eval()(input)
+    torch.testing.assert_close(ns.merge(model.train()).eval()(input), before)
+    assert type(model[0]) is ns.nn.GlobalSimilarityConv2d
+    assert isinstance(model[0].weight, nn.Parameter)
+
+
+def test_a_subclass_stays_what_it_is():
+    class Doubled(ns.nn.StaticConv2d):
+        def forward(self, input):
+            return 2 * super().forward(input)
+
+    model = nn.Sequential(Doubled(3, 4, 3))
+    disturb(model)
+    input = torch.randn(1, 3, 8, 8)
+    before = model(input)
+    torch.testing.assert_close(ns.merge(model)(input), before)
+    assert type(model[0]) is Doubled
+
+
+def test_norms_inside_a_layer_learn_nothing_from_the_check():
+    class NormedConv(nn.Conv2d):
+        def __init__(self, *sizes):
+            super().__init__(*sizes)
+            self.norm = nn.BatchNorm2d(sizes[1])
+
+        def forward(self, input):
+            return self.norm(super().forward(input))
+
+    model = ns.attach(nn.Sequential(NormedConv(3, 4, 3)), ns.StaticSimilarity())
+    ns.merge(model.train())
+    assert model[0].norm.num_batches_tracked == 0
+    assert model[0].norm.training
+
+
 def test_removal_by_pytorchs_own_means():
     conv = ns.attach(nn.Conv2d(3, 4, 3), ns.StaticSimilarity())
     parametrize.remove_parametrizations(conv, "weight")

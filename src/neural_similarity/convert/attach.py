@@ -16,7 +16,7 @@ from ..nn.layouts import CONVOLUTIONS
 from ..nn.static import StaticSimilarity
 from .select import ALL_CONV, select
 
-__all__ = ["attach"]
+__all__ = ["attach", "refuse_shared_weights"]
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
@@ -49,7 +49,7 @@ def attach(model: _Model, config: StaticSimilarity | DynamicSimilarity) -> _Mode
     if config.target_modules == ALL_CONV and config.skips_single_taps:
         chosen = _without_single_taps(chosen)
     _refuse_second_similarity(chosen)
-    _refuse_shared_weights(model, chosen)
+    refuse_shared_weights("attach", model, chosen)
     prepared: dict[str, Any] = dict(config.prepare(chosen))
     for name, made in prepared.items():
         config.apply(chosen[name], made)
@@ -99,7 +99,7 @@ def _refuse_second_similarity(chosen: dict[str, nn.Module]) -> None:
         )
 
 
-def _refuse_shared_weights(model: nn.Module, chosen: dict[str, nn.Module]) -> None:
+def refuse_shared_weights(where: str, model: nn.Module, chosen: dict[str, nn.Module]) -> None:
     """Two layers with one weight would overwrite each other when merged."""
     owners: dict[int, list[str]] = {}
     for path, module in model.named_modules():
@@ -110,9 +110,9 @@ def _refuse_shared_weights(model: nn.Module, chosen: dict[str, nn.Module]) -> No
             names = owners[id(parameter)] if name.startswith("weight") else []
             if len(names) > 1:
                 raise AttachError(
-                    f"attach: expected weights of one layer each, got {' and '.join(names)}, which "
-                    f"are the same tensor. Merging one would change the other. Untie them, or "
-                    f"exclude these layers."
+                    f"{where}: expected weights of one layer each, got {' and '.join(names)}, "
+                    f"which are the same tensor. Merging one would change the other. Untie them, "
+                    f"or exclude these layers."
                 )
 
 

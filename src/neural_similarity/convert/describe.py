@@ -14,6 +14,7 @@ from ..nn.positions import PositionSimilarity, StaticPositions
 from ..nn.predictors import PredictedSimilarity
 from ..structures import KernelShape, Structure
 from .multiply_adds import multiply_adds
+from .probe import evaluation
 
 __all__ = [
     "LayerSummary",
@@ -85,7 +86,7 @@ def describe_layers(model: nn.Module, example: Tensor) -> list[LayerSummary]:
 
 
 def predicted_similarities(model: nn.Module, input: Tensor) -> dict[str, Tensor]:
-    """What each dynamic layer predicts for ``input``, by predictor name, taps last.
+    """What each dynamic layer predicts for ``input`` in evaluation, by predictor name, taps last.
 
     ``(N, P, Q, K)`` for a diagonal and ``(N, P, Q, K, K)`` for a matrix, without P and Q in a
     layer without positions. Of a layer that runs more than once, the first time.
@@ -101,7 +102,7 @@ def predicted_similarities(model: nn.Module, input: Tensor) -> dict[str, Tensor]
 
             handles.append(module.register_forward_hook(catch))
     try:
-        with torch.no_grad():
+        with evaluation(model), torch.no_grad():
             model(input)
     finally:
         for handle in handles:

@@ -27,6 +27,7 @@ from ..nn.layouts import can_attach, kernel_layouts, stock_type
 from ..nn.positions import PositionSimilarity
 from ..nn.predictors import TwoLayers
 from ..nn.static import StaticSimilarity
+from .attach import refuse_shared_weights
 
 __all__ = ["load_similarity", "save_similarity"]
 
@@ -92,6 +93,8 @@ def load_similarity(model: _Model, path: str | os.PathLike[str]) -> _Model:
             f"layer(s) that do not: {'; '.join(problems)}. Build the model the file was saved "
             f"from, or attach to the layers it names."
         )
+    missing = {name: modules[name] for name in layers if not layer_similarities(modules[name])}
+    refuse_shared_weights("load_similarity", model, missing)
     made = _prepare_missing(description, modules)
     pairs = []
     for name in layers:

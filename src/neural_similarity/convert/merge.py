@@ -13,7 +13,6 @@ from ..errors import MergeError
 from ..nn._hooks import own_class
 from ..nn.dynamic import DynamicLayer
 from ..nn.inventory import static_similarities
-from ..nn.layouts import stock_type
 from .probe import probe_output
 
 __all__ = ["effective_state_dict", "merge"]
@@ -121,7 +120,7 @@ def _check_merged(name: str, module: nn.Module) -> None:
 
 def _plain_twin(module: nn.Module) -> nn.Module:
     """The layer as merging will leave it, beside the layer; nothing is copied but weights."""
-    cls = stock_type(module)
+    cls = _merged_type(module)
     twin = cls.__new__(cls)
     twin.__dict__.update(nn.Module().__dict__)
     twin.__dict__.update({k: v for k, v in module.__dict__.items() if not k.endswith("hooks")})
@@ -134,8 +133,16 @@ def _plain_twin(module: nn.Module) -> nn.Module:
     return twin
 
 
+def _merged_type(module: nn.Module) -> type[nn.Module]:
+    """The class that merging leaves: the stock one, unless the layer does more than that one."""
+    cls: type[nn.Module] = type(module).__bases__[0]  # below the one that parametrize made
+    stock: type[nn.Module] = vars(cls).get("stock_class", cls)  # subclasses of ours stay
+    return stock if stock.forward is cls.forward else cls
+
+
 def _merge_layer(module: nn.Module) -> None:
     own_class(module)
+    left = _merged_type(module)
     for weight, similarity in static_similarities(module).items():
         value = _effective(module, weight)
         if similarity.handle is not None:
@@ -143,8 +150,7 @@ def _merge_layer(module: nn.Module) -> None:
         parametrize.remove_parametrizations(module, weight, leave_parametrized=False)
         with torch.no_grad():
             module.get_parameter(weight).set_(value)  # type: ignore[call-overload]
-    stock = vars(type(module)).get("stock_class")  # a subclass of ours stays what it is
-    if stock is not None:
-        module.__class__ = stock
+    if not parametrize.is_parametrized(module):  # by others, on other tensors
+        module.__class__ = left
     if isinstance(module, nn.RNNBase):
         module._init_flat_weights()

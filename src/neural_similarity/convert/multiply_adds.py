@@ -17,6 +17,7 @@ from ..nn.dynamic import DynamicLayer, DynamicLinear, DynamicLSTMCell
 from ..nn.inventory import layer_similarities
 from ..nn.positions import PositionSimilarity
 from ..nn.predictors import PredictedSimilarity
+from .probe import evaluation
 
 __all__ = ["multiply_adds"]
 
@@ -60,7 +61,7 @@ def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
         for name, module in layers.items():
             stack.enter_context(module.register_forward_pre_hook(watch.begin))
             stack.enter_context(module.register_forward_hook(watch.end_of(name)))
-        for context in (_evaluation(model), _open_boxes(), torch.no_grad(), counter):
+        for context in (evaluation(model), _open_boxes(), torch.no_grad(), counter):
             stack.enter_context(context)
         model(example)
     return {name: watch.spent[name] for name in layers if watch.spent[name]}
@@ -133,18 +134,6 @@ def _features_weighted(module: nn.Module, output: Any) -> int:
         for name, predicted in layer_similarities(module).items()
         if isinstance(predicted, PredictedSimilarity) and predicted.is_diagonal
     )
-
-
-@contextmanager
-def _evaluation(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode, each module afterwards as it was."""
-    training = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, was in training:
-            module.training = was
 
 
 @contextmanager

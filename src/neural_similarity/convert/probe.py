@@ -1,30 +1,41 @@
-"""A layer's output on a small random input that fits it, whatever the layer is."""
+"""Run a layer or a model to look at it, and leave it as it was."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from ..nn.layouts import CONVOLUTIONS, kernel_layouts
+from ..nn.positions import StaticPositions
 
-__all__ = ["probe_output"]
+__all__ = ["evaluation", "probe_output"]
+
+
+@contextmanager
+def evaluation(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode, each module afterwards as it was."""
+    training = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, was in training:
+            module.training = was
 
 
 def probe_output(module: nn.Module) -> Tensor:
-    """The layer's output on fixed random numbers, hooks and dropout left out."""
+    """The layer's output on a few fixed random numbers, hooks and dropout left out."""
     weight_name, _ = next(iter(kernel_layouts(module, None, "probe")))
     weight = getattr(module, weight_name)
     generator = torch.Generator("cpu").manual_seed(0)
     input = torch.randn(
         _input_shape(module), generator=generator, dtype=torch.float64, device="cpu"
     )
-    training = module.training
-    module.training = False
-    try:
-        with torch.no_grad():
-            output = module.forward(input.to(weight))
-    finally:
-        module.training = training
+    with evaluation(module), torch.no_grad():
+        output = module.forward(input.to(weight))
     while not isinstance(output, Tensor):
         output = output[0]
     return output
@@ -32,6 +43,9 @@ def probe_output(module: nn.Module) -> Tensor:
 
 def _input_shape(module: nn.Module) -> tuple[int, ...]:
     if isinstance(module, CONVOLUTIONS):
+        over = getattr(module, "similarity", None)
+        if isinstance(over, StaticPositions):  # learned for maps of one size
+            return (2, module.in_channels, *over.size)
         padding = module.padding if not isinstance(module.padding, str) else module.kernel_size
         # Large enough for the kernel to move, and for reflected or circular padding.
         sides = (
