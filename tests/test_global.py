@@ -160,6 +160,21 @@ def test_attention_in_functional_transforms(softmax):
     torch.testing.assert_close(torch.func.grad(loss)(query.detach()), truth)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_attention_sample_by_sample_and_forward(softmax):
+    query, key, value = (leaf.detach() for leaf in attention_leaves().values())
+
+    def loss(query, key, value):
+        return position_attention(query, key, value, softmax=softmax).square().sum()
+
+    truth = torch.func.grad(loss)(query, key, value)
+    ours = torch.func.vmap(torch.func.grad(lambda *maps: loss(*(m[None] for m in maps))))
+    torch.testing.assert_close(ours(query, key, value), truth)
+    along = torch.randn_like(query)
+    _, slope = torch.func.jvp(lambda query: loss(query, key, value), (query,), (along,))
+    torch.testing.assert_close(slope, (truth * along).sum())
+
+
 def test_attention_is_as_exact_as_plain_pytorch(softmax):
     tensors = {name: t.detach() for name, t in attention_leaves(8, 16, (9, 7)).items()}
 

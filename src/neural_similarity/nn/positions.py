@@ -63,6 +63,12 @@ class StaticPositions(PositionSimilarity):
         start = structure.initial(self.block)
         self.numbers = nn.ParameterDict({n: nn.Parameter(v) for n, v in start.items()})
 
+    def reset_parameters(self) -> None:
+        """Begin again where the structure begins."""
+        with torch.no_grad():
+            for name, start in self.structure.initial(self.block).items():
+                self.numbers[name].copy_(start)
+
     def similarity(self, input: Tensor) -> Tensor:
         M = self.structure.similarity(dict(self.numbers.items()), self.block)
         size = (input.shape[-2], input.shape[-1])
@@ -179,6 +185,10 @@ class SelfAttention2d(PositionSimilarity):
         self.key = conv_layer(channels, width, 1, bias=False)
         self.value = conv_layer(channels, channels, 1, bias=False)
         self.gain = nn.Parameter(torch.zeros(()))
+
+    def reset_parameters(self) -> None:
+        """The gain alone; convolutions have their own."""
+        nn.init.zeros_(self.gain)
 
     def similarity(self, input: Tensor) -> Tensor:
         """A alone: ``(N, L, L)``, each row a distribution over positions."""

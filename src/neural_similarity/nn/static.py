@@ -170,6 +170,12 @@ class SimilarityParametrization(nn.Module):
             }
         ).to(device=weight.device, dtype=weight.dtype)
 
+    def reset_parameters(self) -> None:
+        """Begin again where the structure begins; models made on the meta device need it."""
+        with torch.no_grad():
+            for name, start in self.structure.initial(self.block).items():
+                self.numbers[name].copy_(start)
+
     def similarity(self) -> Tensor:
         """M as it stands: diagonal ``(*leading, n)`` or matrix ``(*leading, n, n)``."""
         return self.structure.similarity(dict(self.numbers.items()), self.block)

@@ -47,6 +47,6 @@ class Dilated(Structure):
         return empty.index_copy(-1, self._kept_taps(block).to(gain.device), gain)
 
     def _kept_taps(self, block: Block) -> Tensor:
-        grid = torch.zeros(block.channels, *block.taps, dtype=torch.bool)
+        grid = torch.zeros(block.channels, *block.taps, dtype=torch.bool, device="cpu")
         grid[(slice(None), *(slice(None, None, self.dilation) for _ in block.taps))] = True
         return grid.flatten().nonzero().squeeze(1)

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._transforms import transformed
+
 __all__ = ["product_attention", "softmax_attention"]
 
 # Up to so many positions a channel M is no more than four maps in memory, and one product with it
@@ -34,7 +36,7 @@ def softmax_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     # A compiler differentiates once, and a choice by size would tie an exported program to it.
     if torch.compiler.is_compiling():
         return _fused(query, key, value)
-    if query.shape[2] <= _SMALL * value.shape[1]:
+    if transformed() or query.shape[2] <= _SMALL * value.shape[1]:
         return torch.bmm(value, _matrix(query, key).mT)
     output: Tensor = _Softmax.apply(query, key, value)  # type: ignore[no-untyped-call]
     return output

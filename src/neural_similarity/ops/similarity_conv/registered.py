@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..._shapes import output_size
+from .._transforms import transformed
 from . import compiled, panels
 
 __all__ = ["similarity_conv2d", "traceable"]
@@ -61,21 +62,9 @@ def similarity_conv2d(
     with the weight, the second with the input), where ``K = kh * kw`` counts taps in row-major
     order and ``(P, Q)`` is the size of the output. Padding is with zeros.
     """
-    if torch.onnx.is_in_onnx_export() or _transformed():
+    if torch.onnx.is_in_onnx_export() or transformed():
         return traceable(input, weight, similarity, stride, padding, dilation, groups)
     return cast(Tensor, _FORWARD(input, weight, similarity, stride, padding, dilation, groups))
-
-
-def _transformed() -> bool:
-    """Whether ``torch.func`` or forward-mode differentiation is at work.
-
-    Operators registered from Python have no forward derivative and no rule for ``torch.func``; the
-    standard operations have both.
-    """
-    if torch.compiler.is_compiling():  # tracing uses the same machinery, and knows the operator
-        return False
-    functorch = torch._C._functorch.peek_interpreter_stack() is not None
-    return functorch or torch.autograd.forward_ad._current_level >= 0
 
 
 def traceable(
