@@ -1,5 +1,7 @@
 """Dynamic layers for sequences and features: Conv1d, Linear and LSTMCell against their formulas."""
 
+import copy
+
 import pytest
 import torch
 from cases import SMALL, disturb
@@ -82,3 +84,29 @@ def test_dense_layers_take_any_batch():
     assert linear(torch.randn(6)).shape == (4,)
     assert cell(torch.randn(0, 3))[0].shape == (0, 5)
     assert cell(torch.randn(1, 3))[0].shape == (1, 5)
+
+
+def transformer():
+    layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, dropout=0.0)
+    ns.attach(layer, ns.DynamicSimilarity(predictor=SMALL, target_modules=["linear1", "linear2"]))
+    disturb(layer)
+    return layer.eval()
+
+
+def test_transformers_do_not_pass_over_the_similarity():
+    layer, input = transformer(), torch.randn(2, 5, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(input), layer.train()(input))
+        torch.testing.assert_close(copy.deepcopy(layer).eval()(input), layer(input))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_nested_tensors_are_refused_by_name():
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12, batch_first=True), 1)
+    encoder.layers[0] = transformer()
+    padding = torch.tensor([[False, False, True], [False, False, False]])
+    with torch.no_grad(), pytest.raises(ns.ShapeError, match="set use_nested_tensor to False"):
+        encoder.eval()(torch.randn(2, 3, 8), src_key_padding_mask=padding)
+    encoder.use_nested_tensor = False
+    with torch.no_grad():
+        assert encoder(torch.randn(2, 3, 8), src_key_padding_mask=padding).isfinite().all()

@@ -7,7 +7,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-__all__ = ["accept_missing_similarity", "accept_stock_keys", "make_copyable", "own_class"]
+__all__ = [
+    "accept_missing_similarity",
+    "accept_stock_keys",
+    "insist_on_calls",
+    "make_copyable",
+    "own_class",
+]
 
 
 def accept_stock_keys(module: nn.Module) -> RemovableHandle:
@@ -53,6 +59,19 @@ def _fill_in_similarity(module: Any, state_dict: dict[str, Tensor], prefix: str,
     }
     if present.keys().isdisjoint(state_dict):
         state_dict.update(present)
+
+
+def insist_on_calls(module: nn.Module) -> None:
+    """Keep ``nn.TransformerEncoderLayer`` from using a layer's weight without calling the layer.
+
+    In evaluation it takes the weights of its linear layers for a fused kernel, unless one of them
+    has a hook: this one does nothing.
+    """
+    module.register_forward_pre_hook(_nothing)
+
+
+def _nothing(module: nn.Module, inputs: Any) -> None:
+    pass
 
 
 def make_copyable(module: nn.Module) -> None:

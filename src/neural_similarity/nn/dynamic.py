@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from .. import structures
 from .._shapes import pair
-from ..errors import AttachError
+from ..errors import AttachError, ShapeError
 from ..ops import similarity_conv2d
 from ..structures import Block, Structure
-from ._hooks import accept_missing_similarity
+from ._hooks import accept_missing_similarity, insist_on_calls
 from ._padding import explicit_padding
 from .layouts import features_in_block
 from .predictors import (
@@ -187,7 +187,21 @@ class DynamicLinear(DynamicLayer, nn.Linear):
         size = features_in_block(self.in_features, block_size, type(self).__name__)
         return {"predictor": (Block((size,)), self.in_features, None)}
 
+    def install(
+        self,
+        structure: Structure,
+        block_size: int | None,
+        predictions: dict[str, PredictedSimilarity],
+    ) -> None:
+        super().install(structure, block_size, predictions)
+        insist_on_calls(self)
+
     def forward(self, input: Tensor) -> Tensor:
+        if input.is_nested:
+            raise ShapeError(
+                "DynamicLinear: expected a tensor with padding, got a nested one. In an "
+                "nn.TransformerEncoder set use_nested_tensor to False."
+            )
         flat = input.reshape(-1, self.in_features)
         mixed = mix(flat, self.predictor(flat)).reshape(input.shape)
         return nn.functional.linear(mixed, self.predictor.shaped(self.weight), self.bias)
