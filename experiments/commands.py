@@ -31,9 +31,18 @@ def command_of(config: TrainConfig | FewShotConfig) -> str:
     usual, words = _flat(type(config)()), list[str]()
     for name, value in _flat(config).items():
         if name in always or (value != usual.get(name) and name not in _NOT_OF_THE_RESULT):
-            said = f"{value:g}" if isinstance(value, float) else f"{value}"
+            said = _literal(value)
             words += [f"--{name}", said] if name in options else ["--set", f"{name}={said}"]
     return f"{command} {join(words)}"
+
+
+def _literal(value: object) -> str:
+    """As ``--set`` reads it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return f"{value}"
 
 
 def _flat(config: TrainConfig | FewShotConfig) -> dict[str, object]:

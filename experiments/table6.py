@@ -19,7 +19,7 @@ from neural_similarity.fewshot import FewShotConfig
 
 from .rows import Row, Table, rows_of
 
-CIFAR_FS_SHORT = FewShotConfig(method="finetune", data="cifar-fs", epochs=10)
+CIFAR_FS_SHORT = FewShotConfig(method="finetune", data="cifar-fs", options={"width": 32}, epochs=10)
 MINI_SHORT = replace(CIFAR_FS_SHORT, data="mini-imagenet", image_size=42, epochs=12)
 PAPER = replace(CIFAR_FS_SHORT, epochs=200, base="train+val")
 SMOKE = FewShotConfig(

@@ -31,6 +31,12 @@ def overlapping(request):
     return replace(whole, name="overlapping")
 
 
+def swapped(request):
+    other = {"train": "test", "test": "train"}.get(request.split, request.split)
+    return replace(load(replace(request, split=other)), name="swapped")
+
+
+register_dataset(DatasetInfo("swapped", "few-shot", ("train", "val", "test"), "for tests"), swapped)
 register_dataset(DatasetInfo("tiny", "few-shot", ("train", "val", "test"), "for tests"), load)
 register_dataset(DatasetInfo("overlapping", "few-shot", ("train", "test"), "bad"), overlapping)
 

@@ -54,6 +54,19 @@ def test_it_learns_and_ends_in_a_plain_network(method):
         np.testing.assert_allclose(made.model_(ready).softmax(1), likely, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_network_in_training_is_used_in_evaluation_and_stays_in_training(method):
+    images, labels = pictures((4, 2, 3))
+    given, ready = backbone(METHODS[method]), backbone(METHODS[method])
+    given.module.train()
+    state = {name: value.clone() for name, value in given.module.state_dict().items()}
+    ours = ns.FewShotClassifier(method, given, folds=2).fit(images, labels)
+    theirs = ns.FewShotClassifier(method, ready, folds=2).fit(images, labels)
+    np.testing.assert_array_equal(ours.predict_proba(NEW), theirs.predict_proba(NEW))
+    assert all(part.training for part in given.module.modules())
+    assert all(torch.equal(value, state[name]) for name, value in given.module.state_dict().items())
+
+
 def test_static_tunes_similarities_and_merges_them():
     images, _ = pictures((3, 3))
     base = backbone()

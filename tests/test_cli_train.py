@@ -148,6 +148,17 @@ def test_only_runs_are_replaced(run, tmp_path):
     (project / "src").mkdir()
     assert "(src). It is left alone" in one_line(run("train", *SMALL, "--out", project, "--force"))
     assert (project / "src").is_dir()
+    (project / "config.json").unlink()
+    (project / "src").rmdir()
+    (project / "last.safetensors").write_text("whose?")
+    message = one_line(run("train", *SMALL, "--out", project, "--force"))
+    assert "(last.safetensors). It is left alone" in message
+    (project / "config.json").write_text('{"model": "cnn9", "data": "digits"}')
+    for mine in ("llama.safetensors", "results/thesis.tex", "inspect/notes/a.txt"):
+        (project / mine).parent.mkdir(exist_ok=True, parents=True)
+        (project / mine).write_text("mine")
+        assert "It is left alone" in one_line(run("train", *SMALL, "--out", project, "--force"))
+        (project / mine).unlink()
     first = run("train", *SMALL, "--epochs", 1, "--similarity", "none,static", "--out", "two")
     assert first.code == 0, first.err
     assert "got a folder of several: two/none, two/static" in one_line(run("eval", "two"))

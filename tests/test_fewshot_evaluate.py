@@ -120,6 +120,42 @@ def test_a_stopped_test_goes_on(trained, tmp_path):
     assert not partial.exists()
 
 
+def test_a_test_that_two_processes_ran_counts_each_episode_once(run):
+    (whole,) = run.evaluate([Trial(1, episodes=12)])
+    file = run.folder / "results" / "3way-1shot-12-0-4query.json"
+    file.unlink()
+    partial = file.with_suffix(".partial.jsonl")
+
+    def stop(name, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.evaluate([Trial(1, episodes=12)], watch=stop)
+    about, line = partial.read_text().splitlines(keepends=True)
+    accuracies = json.loads(line)["accuracies"]
+    lines = [
+        json.dumps({"first": first, "accuracies": accuracies[first : first + 4], "seconds": 1.0})
+        for first in (0, 0, 8)  # both began; one was killed before it wrote its second line
+    ]
+    partial.write_text("\n".join([about.strip(), *lines]) + "\n")
+    seen = []
+    (resumed,) = run.evaluate([Trial(1, episodes=12)], watch=lambda *told: seen.append(told[1]))
+    assert resumed["accuracies"] == whole["accuracies"]
+    assert seen == [12]
+
+
+def test_classes_that_a_backbone_was_trained_on_are_refused(tmp_path):
+    first = train_method(replace(SMALL, method="finetune", steps=1), tmp_path / "first")
+    config = replace(SMALL, data="swapped", backbone=str(first.folder), epochs=0.0)
+    second = train_method(config, tmp_path / "second")
+    assert second.trained_classes()[-1] == "train 5"
+    with pytest.raises(ns.DataError, match=r"not trained on, got 'train 0', 'train 1'"):
+        second.evaluate([Trial(1)])
+    third = train_method(replace(config, backbone=str(second.folder)), tmp_path / "third")
+    with pytest.raises(ns.DataError, match=r"not trained on, got 'train 0', 'train 1'"):
+        third.evaluate([Trial(1)])
+
+
 def test_classes_that_were_trained_on_are_refused(tmp_path):
     run = train_method(replace(SMALL, data="overlapping", steps=1), tmp_path / "run")
     with pytest.raises(ns.DataError, match=r"not trained on, got 'train 0', 'train 1'.* in both"):

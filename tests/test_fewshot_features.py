@@ -177,9 +177,10 @@ def tuned_by_torch(module, method, images, labels):
 
 @pytest.mark.parametrize("start", ["zero", "prototypes"])
 @pytest.mark.parametrize("batch_size", [4, None])
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
 @pytest.mark.parametrize("name", ["finetune", "dynamic"])
-def test_tuning_by_the_optimiser_of_torch(name, batch_size, start):
-    options = {"lr": 0.1, "weight_decay": 0.03, "epochs": 20}
+def test_tuning_by_the_optimiser_of_torch(name, momentum, batch_size, start):
+    options = {"lr": 0.1, "momentum": momentum, "weight_decay": 0.03, "epochs": 20}
     method, learner = made(name, batch_size=batch_size, start=start, **options)
     support, query = features()
     scores = method.feature_scores(learner, support, query)

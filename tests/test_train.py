@@ -347,6 +347,29 @@ def test_wrong_settings(settings, message):
         TrainConfig.from_dict(settings)
 
 
+def test_options_are_as_in_a_file():
+    config = TrainConfig(options={"depths": (1, 2)})
+    assert config.options == {"depths": [1, 2]}
+    assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    with pytest.raises(ns.RunError, match="expected options of plain values"):
+        TrainConfig(options={"conv_layer": ns.nn.SphereConv2d})
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("steps=none", None),
+        ("steps=None", None),
+        ("similarity=None", "none"),
+        ("predictor_options.output=none", "none"),
+        ("method_options.batch_size=None", None),
+        ("schedule = paper", "paper"),
+    ],
+)
+def test_the_word_none(word, value):
+    assert parse_setting(word)[1] == value
+
+
 def test_settings_from_files_and_words(tmp_path):
     (tmp_path / "a.toml").write_text('model = "cnn4"\nlr = 1\n[options]\nwidth = 8\n')
     settings = read_settings(tmp_path / "a.toml")

@@ -203,7 +203,7 @@ def _check(plan: dict[str, FewShotConfig], places: dict[str, Path], tests: list[
         if not (config.backbone and Path(config.backbone).parent == places[name].parent):
             run = FewShotRun(places[name], config)
             task = FewShotTask(run, World())
-            run.test_episodes(tests, task.base.classes)
+            run.test_episodes(tests, task.trained)
 
 
 def _trained(config: FewShotConfig | None, folder: Path, resume: bool, force: bool) -> FewShotRun:

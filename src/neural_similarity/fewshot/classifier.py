@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 from collections.abc import Callable, Hashable, Sequence
@@ -242,7 +243,7 @@ class FewShotClassifier:
 
     def _backbones(self, methods: Sequence[str]) -> dict[str, Backbone]:
         if isinstance(self.backbone, Backbone):
-            return dict.fromkeys(methods, self.backbone)
+            return dict.fromkeys(methods, _in_evaluation(self.backbone))
         if self.backbone is not None:
             return dict.fromkeys(methods, load_backbone(self.backbone))
         made = {}
@@ -251,6 +252,13 @@ class FewShotClassifier:
         if "static" in methods and (PLAIN_TWIN in list_backbones() or len(methods) == 1):
             made["static"] = load_backbone(PLAIN_TWIN)
         return made
+
+
+def _in_evaluation(backbone: Backbone) -> Backbone:
+    """The backbone, or a copy of one in training: what a user gives stays as it is."""
+    if not any(part.training for part in backbone.module.modules()):
+        return backbone
+    return replace(backbone, module=copy.deepcopy(backbone.module).eval())
 
 
 def _parameters(cls: type[FewShotClassifier]) -> list[str]:

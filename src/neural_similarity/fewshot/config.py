@@ -29,10 +29,6 @@ class FewShotConfig(Settings):
     """
 
     model: str = setting("cnn4", "a network of `list_models()`")
-    options: dict[str, Any] = field(
-        default_factory=lambda: {"width": 32},
-        metadata={"help": "more for the network, as in options.width=64"},
-    )
     data: str = setting("glyphs", "a data set whose test classes are not in training")
     similarity: str = setting("method", "none, static, dynamic, or what the method asks for")
     epochs: float = setting(30.0, "passes over the base images, or epoch_steps; 0 trains nothing")

@@ -70,6 +70,11 @@ class FewShotRun(RunFolder[FewShotConfig]):
         read_weights(file, learner)
         return learner.eval()
 
+    def trained_classes(self) -> tuple[str, ...]:
+        """Every class that its network was trained on, by this run or those it began with."""
+        known = self.environment()
+        return tuple(known.get("trained_classes", known["classes"]))
+
     def chosen(self) -> str:
         """Which weights count: the best in validation, or the last if nothing validated."""
         return "best" if (self.folder / "best.safetensors").is_file() else "last"
@@ -98,7 +103,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
             watch: is told the test's name, and how many episodes are done and of how many.
         """
         world = world or World()
-        dataset, lots = self.test_episodes(tests, self.classes())
+        dataset, lots = self.test_episodes(tests, self.trained_classes())
         done, evaluator, before = [], None, None
         for test, episodes in zip(map(self._complete, tests), lots, strict=True):
             about = self._about(test, dataset.copy, episodes.fingerprint())
@@ -184,21 +189,27 @@ class _ResultFile:
         """Test, going on with what is known, and write the result."""
         partial = self.path.with_suffix(".partial.jsonl")
         lines = [] if force else MetricsFile.read(partial)
-        lines = lines[1:] if lines and lines[0] == self.about else []
+        lines = _in_a_row(lines[1:]) if lines and lines[0] == self.about else []
+        done = [accuracy for line in lines for accuracy in line["accuracies"]]
         world.wait()  # until all have read
         if world.first:
             self.path.parent.mkdir(exist_ok=True)
             begun = (json.dumps(line) + "\n" for line in (self.about, *lines))
             write_atomically(partial, "".join(begun).encode())
 
+        kept = len(done)
+
         def keep(accuracies: list[float], seconds: float) -> None:
+            nonlocal kept
             if world.first:
+                line = {"first": kept, "accuracies": accuracies, "seconds": seconds}
                 with partial.open("a") as file:
-                    file.write(json.dumps({"accuracies": accuracies, "seconds": seconds}) + "\n")
+                    file.write(json.dumps(line) + "\n")
+            kept += len(accuracies)
 
         result = evaluator.run(
             episodes,
-            [accuracy for line in lines for accuracy in line["accuracies"]],
+            done,
             keep,
             None if watch is None else (lambda done, all: watch(self.path.stem, done, all)),
             sum(line["seconds"] for line in lines),
@@ -206,8 +217,19 @@ class _ResultFile:
         record = _record(result, {**self.about, "environment": here_and_now(world)})
         if world.first:
             write_atomically(self.path, (json.dumps(record, indent=1) + "\n").encode())
-            partial.unlink()
+            partial.unlink(missing_ok=True)  # another process may have ended the same test
         return record
+
+
+def _in_a_row(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Lines that go on where those before end: two processes may have tested the same."""
+    row: list[dict[str, Any]] = []
+    count = 0
+    for line in lines:
+        if line.get("first") == count:
+            row.append(line)
+            count += len(line["accuracies"])
+    return row
 
 
 def _record(result: Result, about: dict[str, Any]) -> dict[str, Any]:

@@ -75,7 +75,9 @@ class FewShotTask:
         self.mean, self.std = self.base.statistics()
         shape = (self.base.in_channels, self.base.image_size[0])
         source = self._source()
+        self.trained = self.base.classes
         if source is not None:
+            self.trained += tuple(c for c in source.trained_classes() if c not in self.trained)
             _check_source(source, config, *shape)
             self.mean, self.std = source.normalisation()
         self.batches: Batches
@@ -106,6 +108,7 @@ class FewShotTask:
             copies["val"] = self.validation.copy
         return {
             "classes": list(self.base.classes),
+            "trained_classes": list(self.trained),
             "in_channels": self.base.in_channels,
             "image_size": self.base.image_size[0],
             "mean": list(self.mean),

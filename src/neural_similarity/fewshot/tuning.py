@@ -74,7 +74,7 @@ class SupportSGD(FeatureMethod):
         """
         tensors = [tensor.clone() for tensor in start]
         momenta: list[Tensor] = []
-        share = 1 - self.dampening
+        share = 1 - self.dampening if self.momentum else 1.0  # as in PyTorch
         for batch in self.batches(images):
             slopes = gradients(tensors, batch.to(start[0].device))
             if not momenta:

@@ -66,17 +66,20 @@ def parse_setting(text: str) -> tuple[str, Any]:
     ('options.width', 48)
     >>> parse_setting("schedule=paper")
     ('schedule', 'paper')
+
+    The word ``none`` takes a setting away; where it may be a choice, in options, ``None`` does.
     """
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise RunError(f"--set: expected key=value, got {text!r}. For example: --set lr=0.05.")
+    name, word = name.strip(), value.strip()
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
+        return name, tomllib.loads(f"value = {word}")["value"]
     except tomllib.TOMLDecodeError:
-        parsed = None if value.strip().lower() == "none" else value.strip()
-    if parsed is None and name.strip() == "similarity":
-        parsed = "none"
-    return name.strip(), parsed
+        nothing = word == "None" or ("." not in name and word.lower() == "none")
+    if not nothing:
+        return name, word
+    return name, "none" if name == "similarity" else None
 
 
 def merge_settings(settings: dict[str, Any], more: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -298,7 +299,7 @@ def read_comparison(folder: Path, kind: type[_Config]) -> dict[str, _Config] | N
 def _clear(folder: Path) -> None:
     """Empty a folder of runs; the folder itself stays, as it may be locked."""
     _check_replaceable(folder)
-    for path in folder.iterdir():
+    for path in sorted(folder.iterdir(), key=lambda path: path.name in _MARKS):  # these last
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
@@ -308,6 +309,9 @@ def _clear(folder: Path) -> None:
 def _check_replaceable(folder: Path) -> None:
     """Raise unless a folder is new, or holds nothing but runs: nothing else is ever removed."""
     foreign = _foreign(folder) if folder.exists() else None
+    if foreign is None and folder.is_dir():
+        names = sorted(path.name for path in folder.iterdir())
+        foreign = folder / names[0] if names and not set(names) & _MARKS else None
     if foreign is not None:
         raise RunError(
             f"{folder}: expected a run to replace, got something else ({foreign.name}). It is left "
@@ -334,14 +338,22 @@ def _is_ours(path: Path) -> bool:
     if path.name == "config.json":  # many programs have one
         settings: dict[str, Any] = _read_json(path, dict)
         return {"model", "data"} <= settings.keys()
-    return path.name in _OURS or path.suffix in _OUR_SUFFIXES
+    if path.name in _OUR_FOLDERS and path.is_dir() and not path.is_symlink():
+        ours = re.compile(_OUR_FOLDERS[path.name])
+        return all(ours.fullmatch(file.name) and file.is_file() for file in path.iterdir())
+    return bool(re.fullmatch(_OUR_FILES, path.name)) and not path.is_dir()
 
 
-_OURS = {
-    "environment.json", "metrics.jsonl", _COMPARISON, "curves.png", "comparison.png",
-    "methods.png", "report.html", "inspect", "results", "tensorboard",
-}  # fmt: skip
-_OUR_SUFFIXES = {".safetensors", ".onnx", ".pt2", ".part"}
+_MARKS = {"config.json", _COMPARISON}  # one of them is in every folder of ours
+_OUR_FILES = (
+    r"(environment|comparison)\.json|metrics\.jsonl|(curves|comparison|methods)\.png|report\.html|"
+    r"(last|last-\d+\.optimizer|best|merged)\.safetensors|model\.(onnx|pt2)|\..+\.part"
+)
+_OUR_FOLDERS = {
+    "inspect": r"report\.html|(static|dynamic)\.png",
+    "results": r"\.?\d+way-\d+shot-.+\.(json|jsonl|part)",
+    "tensorboard": r"events\.out\.tfevents\..+",
+}
 
 
 def _check_new(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from math import isfinite
@@ -84,7 +85,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, kind in _types(type(self)).items():
-            _check_type(name, getattr(self, name), kind)
+            value = getattr(self, name)
+            _check_type(name, value, kind)
+            if isinstance(value, dict):
+                object.__setattr__(self, name, _as_in_a_file(name, value))
         for name, choices in (
             ("similarity", self.similarities),
             ("optimizer", OPTIMIZERS),
@@ -156,6 +160,17 @@ def check_kind(where: object, what: str, settings: Mapping[str, Any], kind: str)
 def _types(cls: type[Settings]) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {setting.name: hints[setting.name] for setting in fields(cls)}
+
+
+def _as_in_a_file(name: str, options: dict[str, Any]) -> Any:
+    """Options as they come back from a file: a tuple is a list there."""
+    try:
+        return json.loads(json.dumps(options))
+    except TypeError as error:
+        raise RunError(
+            f"configuration: expected {name} of plain values, got {options!r}, which a file cannot "
+            f"hold ({error})."
+        ) from error
 
 
 def _choices(kind: Any) -> tuple[type, ...]:
