@@ -1,7 +1,9 @@
 """``nsl adapt`` and ``nsl predict`` as a user meets them, and the ONNX file without us."""
 
 import json
+import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +202,12 @@ def _all_broken(folder):
         file.write_bytes(b"no")
 
 
+def _not_utf8(folder):
+    shutil.copytree(
+        folder / "mine" / "kind 1", os.fsdecode(os.fsencode(folder / "mine/caf") + b"\xe9")
+    )
+
+
 PLAIN = ("--backbone", "plain.safetensors")
 
 
@@ -218,6 +226,9 @@ PLAIN = ("--backbone", "plain.safetensors")
         (None, ("mine", *PLAIN, "--image-size", "40"), "expected images of shape"),
         (None, ("mine", *PLAIN, "--mean", "0.5", "--std", "0.5"), "expected images of shape"),
         (None, ("mine", *PLAIN, "--mean", "half"), "numbers with commas between them, got 'half'"),
+        (None, ("mine", *PLAIN, "--mean", "nan,0,0"), "expected a finite mean and std above 0"),
+        (None, ("mine", *PLAIN, "--classifier", "fc"), "expected no classifier with 'plain.safe"),
+        (_not_utf8, ("mine", *PLAIN), r"expected names of classes in UTF-8, got 'caf\udce9'"),
     ],
 )
 def test_bad_input_ends_in_one_line_and_writes_nothing(run, tmp_path, change, arguments, text):

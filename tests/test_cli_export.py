@@ -51,7 +51,7 @@ def test_export_to_onnx_with_what_a_user_needs(run, tmp_path):
     mean, std = opened.normalisation()
     assert known == {
         "classes": list(opened.classes()), "input_size": [1, 8, 8], "mean": list(mean),
-        "std": list(std), "model": "cnn9",
+        "std": list(std), "crop": 1.0, "interpolation": "bilinear", "model": "cnn9",
     }  # fmt: skip
     images = opened.example(5)
     expected = opened.load_model()(images).detach()

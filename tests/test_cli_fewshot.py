@@ -20,7 +20,7 @@ def run(capsys, monkeypatch, tmp_path):
     return lambda *arguments: nsl(capsys, monkeypatch, "fewshot", *arguments)
 
 
-def test_methods_side_by_side_share_a_plain_network(run, tmp_path):
+def test_methods_side_by_side_share_a_plain_network(run, tmp_path, monkeypatch):
     methods = "nearest,finetune,static,proto,meta_static,meta_dynamic"
     quick = ("--set", "episodes=4", "--set", "val_episodes=4", "--shots", "1,2")
     arguments = ("--config", "tiny.json", "--method", methods, *quick, "--out", "all")
@@ -31,7 +31,7 @@ def test_methods_side_by_side_share_a_plain_network(run, tmp_path):
                     "meta_dynamic"]  # fmt: skip
     folder = tmp_path / "all"
     for name in ("nearest", "finetune", "static", "meta_static"):
-        assert FewShotRun.open(folder / name).config.backbone == "all/plain"
+        assert FewShotRun.open(folder / name).config.backbone == str(folder / "plain")
     trained = [p.parent.name for p in folder.glob("*/metrics.jsonl") if p.read_text()]
     assert sorted(trained) == ["dynamic", "meta_dynamic", "meta_static", "plain", "proto"]
     assert (folder / "methods.png").read_bytes().startswith(b"\x89PNG")
@@ -41,9 +41,14 @@ def test_methods_side_by_side_share_a_plain_network(run, tmp_path):
 
     assert "expected a new folder, got one that is there" in one_line(run(*arguments))
     (folder / "proto" / "results" / "3way-1shot-4-0-4query.json").unlink()
-    resumed = run("--resume", "--out", "all", "--shots", "1,2")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    moved = ("--data-dir", tmp_path)  # where data are decides nothing
+    resumed = run("--resume", "--out", "../all", "--shots", "1,2", *moved)
     assert resumed.code == 0, resumed.err
-    untimed = [re.sub(r" +[\d.]+ *$", "", text, flags=re.M) for text in (resumed.out, done.out)]
+    monkeypatch.chdir(tmp_path)
+    said = (resumed.out.replace("../all", "all"), done.out)
+    untimed = [re.sub(r" +[\d.]+ *$", "", text, flags=re.M) for text in said]
     assert untimed[0] == untimed[1]
     other = run("--config", "tiny.json", "--method", methods, "--resume", "--out", "all")
     assert "expected the settings the runs began with, got others" in one_line(other)
@@ -73,7 +78,12 @@ def test_one_method_trained_then_tested(run, tmp_path):
     assert again.code == 0
     both = run("--resume", "--out", "ridge", "--shots", "2", "--set", "steps=5")
     assert "expected the settings the run began with" in one_line(both)
-    both = run("--resume", "--out", "ridge", "--shots", "2")
+    assert run("train", "--resume", "--out", "ridge", "--data-dir", tmp_path).code == 0
+    none = one_line(run("eval", "ridge", "--shots", "2", "--episodes", "0"))
+    assert "expected count to be a whole number of at least 1, got 0" in none
+    (tmp_path / "ridge" / "results" / "3way-2shot-8-0-4query.json").write_text('{"mean": 0')
+    assert "got a damaged file" in one_line(run("eval", "ridge", "--shots", "2", "--episodes", "8"))
+    both = run("--resume", "--out", "ridge", "--shots", "2", "--data-dir", tmp_path)
     assert re.search(r"^ ridge +[\d.]+ ± ", both.out, re.MULTILINE)
 
 
@@ -151,7 +161,7 @@ def test_without_options_several_methods_are_compared(monkeypatch):
     assert [name for name, config in plan.items() if config.epochs == 0] == [
         "nearest", "finetune", "static",
     ]  # fmt: skip
-    assert plan["meta_static"].backbone == "x/plain"
+    assert plan["meta_static"].backbone == str(_fewshot.Path("x/plain").absolute())
 
 
 def test_every_method_can_be_planned(tmp_path):

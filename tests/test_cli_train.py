@@ -72,7 +72,7 @@ def test_three_networks_side_by_side(run, tmp_path):
     assert "data:image/png;base64" in report
     again = run("train", *SMALL, "--similarity", kinds, "--epochs", 2, "--out", "all")
     assert "expected a new folder, got one that is there" in one_line(again)
-    resumed = run("train", "--resume", "--out", "all")
+    resumed = run("train", "--resume", "--out", "all", "--data-dir", tmp_path)
     assert resumed.code == 0
     assert resumed.out == done.out
     other = run("train", *SMALL, "--similarity", kinds, "--epochs", 3, "--resume", "--out", "all")

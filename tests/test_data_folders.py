@@ -132,6 +132,45 @@ def test_files_are_checked_once_and_again_when_they_change(tmp_path, monkeypatch
     assert len(checked) == 30
 
 
+def test_damaged_files_are_tried_anew(tmp_path, monkeypatch):
+    """One that could not be read for a while has the same name, size and time afterwards."""
+    write_photos(tmp_path / "train")
+    away, checked = "cat/2", []
+    with monkeypatch.context() as for_a_while:
+        for_a_while.setattr(
+            "neural_similarity.data.folders.decode_error",
+            lambda path: "Permission denied" if away in str(path) else decode_error(path),
+        )
+        assert len(load_dataset("imagefolder", "train", tmp_path)) == 9
+    monkeypatch.setattr(
+        "neural_similarity.data.folders.decode_error",
+        lambda path: checked.append(path) or decode_error(path),
+    )
+    assert len(load_dataset("imagefolder", "train", tmp_path)) == 10
+    assert len(checked) == 1
+
+
+def test_links_that_lead_nowhere_or_back(tmp_path):
+    photos = write_photos(tmp_path / "train")
+    (photos / "cat" / "gone.png").symlink_to(tmp_path / "nothing.png")
+    (photos / "cat" / "up").symlink_to(photos, target_is_directory=True)
+    (photos / "dog" / "again").symlink_to(photos / "dog", target_is_directory=True)
+    dataset = load_dataset("imagefolder", "train", tmp_path)
+    assert dataset.labels.bincount().tolist() == [5, 5]
+    (bad,) = dataset.skipped
+    assert (bad.path.name, bad.reason) == ("gone.png", "No such file or directory")
+
+
+def test_files_that_are_no_images_are_named(tmp_path, caplog):
+    photos = write_photos(tmp_path / "train")
+    (photos / "dog" / "rex").write_text("what is this?")
+    (photos / "dog" / "new.HEIC").write_text("Pillow does not know it")
+    with caplog.at_level(logging.WARNING, "neural_similarity"):
+        dataset = load_dataset("imagefolder", "train", tmp_path)
+    assert [bad.path.name for bad in dataset.skipped] == ["new.HEIC"]
+    assert "1 file(s) passed over, whose names end as no image's: dog/rex" in caplog.text
+
+
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
 def test_every_mode_becomes_colour(tmp_path, mode):
     path = tmp_path / ("image.tif" if mode == "CMYK" else "image.png")

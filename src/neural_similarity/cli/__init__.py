@@ -6,6 +6,7 @@ A command imports what is slow to import (torch, matplotlib) inside its function
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import NoReturn
@@ -24,6 +25,9 @@ def main() -> NoReturn:
         from .app import app
     except ModuleNotFoundError as error:
         _end(f"the command needs {error.name}: pip install 'neural-similarity[cli]'")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a sign that it does not know is no error
+            stream.reconfigure(errors="replace")
     try:
         app()
     except BrokenPipeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,11 @@ def read_classes(folder: Path) -> FolderSet:
             f"{folder}: expected a folder for each of at least two classes, got {got}. Sort the "
             f"images into folders named as the classes."
         )
+    for name in names:
+        if not name.isascii() and name.encode(errors="replace").decode() != name:
+            raise DataError(
+                f"{folder}: expected names of classes in UTF-8, got {name!r}. Rename the folder."
+            )
     shown = read_folder(IMAGEFOLDER, folder, names, 1)
     counts = Counter(shown.labels.tolist())
     empty = [name for number, name in enumerate(names) if not counts[number]]
@@ -77,7 +83,7 @@ def print_result(learner: FewShotClassifier, out: Path) -> None:
         print("compared: " + ", ".join(f"{n} {a:.1%}" for n, a in found.by_method.items()))
     for name, why in found.left_out.items():
         print(f"left out: {name} ({why})")
-    print(f"{out}: see {out / 'report.html'}; nsl predict {out} IMAGE...")
+    print(f"{out}: see {out / 'report.html'}; nsl predict {shlex.quote(str(out))} IMAGE...")
 
 
 def _accuracy(found: CrossValidation) -> str:
@@ -169,7 +175,7 @@ def _write_report(
     if shown.skipped:
         rows = [[str(bad.path.relative_to(shown.root)), bad.reason] for bad in shown.skipped]
         sections.append(Section("Files that were skipped", [Table(("file", "why"), rows)]))
-    use = [Text(f"nsl predict {name} photo.jpg", preformatted=True)]
+    use = [Text(f"nsl predict {shlex.quote(str(name))} photo.jpg", preformatted=True)]
     if onnx is not None:
         use.append(Text("model.onnx gives the same scores without this library (they differ by "
                         f"{onnx:.0e} of the largest). How to prepare images for it:"))  # fmt: skip

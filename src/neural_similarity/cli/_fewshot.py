@@ -17,7 +17,7 @@ from ..errors import RunError
 from ..fewshot import FewShotConfig, FewShotRun, Method, Trial, train_method
 from ..fewshot.training import FewShotTask
 from ..train.distributed import World, join_world, restarted
-from ..train.runs import read_comparison, write_comparison
+from ..train.runs import check_comparison, read_comparison, write_comparison
 from ._fewshot_report import report_methods, show_results, training_line
 from ._progress import TrainingBar, progress_bar
 from ._settings import new_folder
@@ -53,27 +53,21 @@ def compare(
     """Train and test one method into a folder, or several into folders within."""
     resume = resume or restarted()
     known = read_comparison(out, FewShotConfig) if resume and out is not None else None
-    if resume and not wanted:
-        assert out is not None
-        configs = known or {"": FewShotRun.open(out).config}
-    else:
-        configs = _configurations(wanted)
+    stored = _stored(wanted, out, known) if resume and out is not None else None
+    configs = stored or _configurations(wanted)
     folder = out or new_folder(f"fewshot-{_first(configs).data}-{'-'.join(configs)}")
     tests = [Trial(n_shot) for n_shot in shots]
     if len(configs) == 1 and _first(configs).build_method().starts_from is None and not known:
         plan, places = {"": _first(configs)}, {"": folder}
     else:
-        plan = known if known and not wanted else _plan(configs, folder)
+        plan = stored or _plan(configs, folder)
         places = {name: folder / name for name in plan}
     if known is None and not (resume and places.get("") and FewShotRun(folder, plan[""]).exists()):
         _check(plan, places, tests)
         if "" not in plan and _first_process():
             write_comparison(folder, plan, force)
-    elif known is not None and known != plan:
-        raise RunError(
-            f"{folder}: expected the settings the runs began with, got others. Leave them out to "
-            f"go on, or choose another --out."
-        )
+    elif known is not None:
+        check_comparison(folder, known, plan)
     runs, results = {}, {}
     with stoppable(folder, "fewshot", "--resume", "--out", folder, *_shots(shots)):
         for name, config in plan.items():
@@ -88,7 +82,9 @@ def compare(
 def train_one(wanted: dict[str, Any], out: Path | None, *, resume: bool, force: bool) -> None:
     """Train one method."""
     config = None
-    if wanted or not resume:
+    if resume and out is not None and (stored := _stored(wanted, out, None)):
+        config = stored[""]
+    elif wanted or not resume:
         methods = list(_configurations({"method": "proto", **wanted}).items())
         if len(methods) > 1:
             raise RunError(
@@ -101,7 +97,7 @@ def train_one(wanted: dict[str, Any], out: Path | None, *, resume: bool, force: 
         run = _trained(config, folder, resume, force)
     if _first_process():
         training_line(run)
-        print(f"run: {folder}\ntest it with: nsl fewshot eval {folder}")
+        print(f"run: {folder}\ntest it with: nsl fewshot eval {shlex.quote(str(folder))}")
 
 
 def run_tests(run: FewShotRun, tests: list[Trial], *, force: bool = False) -> list[dict[str, Any]]:
@@ -154,9 +150,26 @@ _INHERITED = (
 )  # fmt: skip
 
 
+def _stored(
+    wanted: dict[str, Any], out: Path, known: dict[str, FewShotConfig] | None
+) -> dict[str, FewShotConfig] | None:
+    """The runs in a folder, to go on with: their settings hold, where others are not given.
+
+    None where a method is named, as then everything is said again, or where there are none.
+    """
+    if "method" in wanted or not (wanted == {} or known or (out / "config.json").is_file()):
+        return None
+    runs = known or {"": FewShotRun.open(out).config}
+    return {
+        name: FewShotConfig.from_dict({**config.to_dict(), **wanted})
+        for name, config in runs.items()
+    }
+
+
 def _plan(configs: Mapping[str, FewShotConfig], folder: Path) -> dict[str, FewShotConfig]:
     """Every run that is needed, in order; plain networks are trained once and shared."""
     plan: dict[str, FewShotConfig] = {}
+    folder = folder.resolve()  # a run goes on from wherever it is called
     sharing = [name for name, config in configs.items() if _is_plain(config)]
     begun = [name for name, config in configs.items() if _starts_plain(config)]
     if begun or len(sharing) > 1:
@@ -200,7 +213,7 @@ def _starts_plain(config: FewShotConfig) -> bool:
 def _check(plan: dict[str, FewShotConfig], places: dict[str, Path], tests: list[Trial]) -> None:
     """Before anything is written: does it all fit?"""
     for name, config in plan.items():
-        if not (config.backbone and Path(config.backbone).parent == places[name].parent):
+        if not (config.backbone and Path(config.backbone).parent == places[name].parent.resolve()):
             run = FewShotRun(places[name], config)
             task = FewShotTask(run, World())
             run.test_episodes(tests, task.trained)

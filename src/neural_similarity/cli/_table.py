@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 __all__ = ["print_table"]
-
-_PIPE_WIDTH = 140  # a file or a pipe has no width; a table must not be cut or wrapped for it
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -20,8 +20,9 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     for place, name in enumerate(head):
         table.add_column(name, justify="left" if place == 0 else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(f"{v:,}" if isinstance(v, int) else str(v) for v in row))
+        table.add_row(*(Text(f"{v:,}" if isinstance(v, int) else str(v)) for v in row))
     console = Console(file=sys.stdout)
-    if not console.is_terminal:
-        console = Console(file=sys.stdout, width=_PIPE_WIDTH)
+    # A terminal that is too narrow breaks lines; what would be cut here could be read nowhere.
+    wide = console.options.update(max_width=10_000)
+    console.width = max(console.width, Measurement.get(console, wide, table).maximum)
     console.print(table)

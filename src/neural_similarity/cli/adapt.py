@@ -78,7 +78,8 @@ def adapt(
         check_packages()
     shown = read_classes(folder)
     made = None
-    if backbone is not None or any(v is not None for v in (image_size, mean, std, crop)):
+    changes = (image_size, mean, std, crop, classifier)
+    if backbone is not None or any(change is not None for change in changes):
         made = _backbone(backbone, image_size, mean, std, crop, classifier)
     learner = FewShotClassifier(method, made, folds, seed)
     labels = [shown.classes[number] for number in shown.labels.tolist()]

@@ -37,6 +37,8 @@ def export(
     """
     from .. import _check
     from ..convert import trainable_summary
+    from ..data import dataset_info
+    from ..data.images import SEEN_SHARE
     from ..export import FORMATS, export_model
     from ..train import Run
 
@@ -46,11 +48,14 @@ def export(
     model = opened.load_model(which)
     images = opened.example()
     mean, std = opened.normalisation()
+    photographs = dataset_info(opened.config.data).augment.resized_crop
     metadata = {
         "classes": list(opened.classes()),
         "input_size": list(images.shape[1:]),
         "mean": list(mean),
         "std": list(std),
+        "crop": SEEN_SHARE if photographs else 1.0,
+        "interpolation": "bilinear",
         "model": opened.config.model,
     }
     difference = export_model(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,16 +103,25 @@ def _configurations(wanted: dict[str, Any], resumed: Path | None) -> dict[str, T
 
     if resumed is not None:
         known = read_comparison(resumed, TrainConfig)
-        if known is not None and not wanted:
-            return known
+        if known is not None and set(_kinds(wanted) or known) == set(known):
+            more = {name: value for name, value in wanted.items() if name != "similarity"}
+            return {
+                name: TrainConfig.from_dict({**config.to_dict(), **more})
+                for name, config in known.items()
+            }
         here = (resumed / "config.json").is_file()
         if here or not wanted.keys() - _INCIDENTAL:
             settings = {**Run.open(resumed).config.to_dict(), **wanted}
             return {"": TrainConfig.from_dict(settings)}
     if not wanted.keys() - _INCIDENTAL:
         wanted = {**FIRST_LOOK, **wanted}
-    kinds = [kind.strip() for kind in str(wanted.get("similarity", "none")).split(",")]
+    kinds = _kinds(wanted) or ["none"]
     return {kind: TrainConfig.from_dict({**wanted, "similarity": kind}) for kind in kinds}
+
+
+def _kinds(wanted: dict[str, Any]) -> list[str]:
+    """Kinds of similarity that were asked for."""
+    return [kind.strip() for kind in str(wanted.get("similarity", "")).split(",") if kind.strip()]
 
 
 def _folder(out: Path | None, configs: dict[str, TrainConfig]) -> Path:
@@ -127,10 +137,9 @@ def _train(
     configs: dict[str, TrainConfig], out: Path, resume: bool, force: bool, tensorboard: bool
 ) -> None:
     """Train one network into a folder, or several, each into a folder of its own within."""
-    from ..errors import RunError
     from ..train import TrainConfig
     from ..train.distributed import World
-    from ..train.runs import read_comparison, write_comparison
+    from ..train.runs import check_comparison, read_comparison, write_comparison
     from ..train.task import Classification
     from ._summary import report_comparison, report_run
 
@@ -146,14 +155,11 @@ def _train(
             Classification(config, World())  # before anything is written: does it all fit?
         if first:
             write_comparison(out, configs, force)
-    elif configs != known:
-        raise RunError(
-            f"{out}: expected the settings the runs began with, got others. Leave them out to go "
-            f"on, or choose another --out."
-        )
+    else:
+        check_comparison(out, known, configs)
     runs = {
         name: _watched(config, out / name, out, known is not None, False, tensorboard)
-        for name, config in (known or configs).items()
+        for name, config in configs.items()
     }
     if first:
         report_comparison(runs, out)
@@ -175,7 +181,8 @@ def _watched(
         except KeyboardInterrupt:
             bar.stop()
             begun = (folder / "config.json").is_file()
-            go_on = f" Go on with: nsl train --resume --out {out}" if begun else ""
+            command = shlex.join(["nsl", "train", "--resume", "--out", str(out)])
+            go_on = f" Go on with: {command}" if begun else ""
             if int(os.environ.get("RANK", "0")) == 0:
                 print(f"nsl: stopped.{go_on}", file=sys.stderr)
             raise typer.Exit(130) from None

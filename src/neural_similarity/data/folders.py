@@ -46,7 +46,7 @@ IMAGEFOLDER = DatasetInfo(
     layout="train/CLASS/* and test/CLASS/* or val/CLASS/*, or CLASS/* alone, of which a fifth is "
     "for test; in the data directory itself",
     home="you",
-    by_hand="Put your images there, in one folder a class, or pass --data-dir.",
+    by_hand="Put your images there, in one folder a class.",
 )
 
 
@@ -56,7 +56,8 @@ def read_folder(
     """The images below ``folder/CLASS`` for every class, without those that cannot be decoded.
 
     Every file is decoded once, to find those that are damaged before training meets them; the
-    result is kept until a name, a size or a time of change differs.
+    result is kept until a name, a size or a time of change differs. Damaged ones are tried anew
+    every time: they may only have been out of reach.
 
     Args:
         info: which set this is.
@@ -65,21 +66,26 @@ def read_folder(
         side: side of the square that images are brought to.
         strict: end with an error if a file cannot be decoded.
     """
-    listed = [(file, n) for n, name in enumerate(classes) for file in _files(folder, name)]
+    files = [(file, n) for n, name in enumerate(classes) for file in _files(folder, name)]
+    listed = [(file, n) for file, n in files if file.lower().endswith(EXTENSIONS)]
+    _tell_others(info, [file for file, _ in files if not file.lower().endswith(EXTENSIONS)])
     if not listed:
         raise missing(info, f"expected images in {folder}/CLASS/, got none")
     names = [name for name, _ in listed]
-    stats = [(folder / name).stat() for name in names]
-    sizes = [(name, stat.st_size) for name, stat in zip(names, stats, strict=True)]
-    times = [stat.st_mtime_ns for stat in stats]
+    known = [_size_and_time(folder / name) for name in names]
+    sizes = [(name, size) for name, (size, _) in zip(names, known, strict=True)]
+    times = [time for _, time in known]
 
-    def check() -> list[list[str]]:
-        reasons = in_threads(decode_error, [folder / n for n in names], f"checking {folder}")
-        return [[name, why] for name, why in zip(names, reasons, strict=True) if why is not None]
+    checked = False
 
-    broken = dict(
-        cached_json("checked-images", key_of((str(folder.resolve()), sizes, times)), check)
-    )
+    def check(some: Sequence[str] = names) -> list[list[str]]:
+        nonlocal checked
+        checked = True
+        reasons = in_threads(decode_error, [folder / name for name in some], f"checking {folder}")
+        return [[name, why] for name, why in zip(some, reasons, strict=True) if why is not None]
+
+    kept_so = cached_json("checked-images", key_of((str(folder.resolve()), sizes, times)), check)
+    broken = dict(kept_so if checked else check([name for name, _ in kept_so]))
     skipped = tuple(Skipped(folder / name, why) for name, why in broken.items())
     if skipped:
         _report(info, skipped, strict)
@@ -151,31 +157,52 @@ def _classes(info: DatasetInfo, folder: Path) -> tuple[str, ...]:
 
 
 def _files(folder: Path, class_name: str) -> list[str]:
-    """Names of a class's images at any depth, sorted; hidden ones are other programs' business."""
-    found = []
+    """Names of a class's files at any depth, sorted; hidden ones are other programs' business."""
+    found, seen = [], set[str]()
     for place, folders, names in os.walk(folder / class_name, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen or Path(os.path.realpath(folder)).is_relative_to(real):  # a link back
+            folders.clear()
+            continue
+        seen.add(real)
         folders[:] = [name for name in folders if not name.startswith(".")]
         below = Path(place).relative_to(folder).as_posix()
-        found += [
-            f"{below}/{name}"
-            for name in names
-            if not name.startswith(".") and name.lower().endswith(EXTENSIONS)
-        ]
+        found += [f"{below}/{name}" for name in names if not name.startswith(".")]
     return sorted(found)
 
 
+def _size_and_time(file: Path) -> tuple[int, int]:
+    """Of a link that leads nowhere, none: decoding says what is wrong with it."""
+    try:
+        stat = file.stat()
+    except OSError:
+        return -1, -1
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _tell_others(info: DatasetInfo, names: list[str]) -> None:
+    """Files that are no images by their names: a mistake, or a note between the pictures."""
+    if names:
+        _LOGGER.warning(
+            "neural_similarity: %s: %d file(s) passed over, whose names end as no image's: %s",
+            info.name, len(names), _some(names),
+        )  # fmt: skip
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f"; and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return "; ".join(names[:_NAMED]) + more
+
+
 def _report(info: DatasetInfo, skipped: tuple[Skipped, ...], strict: bool) -> None:
-    named = "; ".join(f"{bad.path} ({bad.reason})" for bad in skipped[:_NAMED])
-    more = f"; and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
+    named = _some([f"{bad.path} ({bad.reason})" for bad in skipped])
     if strict:
         raise DataError(
             f"{info.name}: expected every file to be an image that can be decoded, got "
-            f"{len(skipped)} that cannot: {named}{more}. Remove them, or leave out --strict to "
+            f"{len(skipped)} that cannot: {named}. Remove them, or leave out --strict to "
             f"skip them."
         )
-    _LOGGER.warning(
-        "neural_similarity: %s: %d file(s) skipped: %s%s", info.name, len(skipped), named, more
-    )
+    _LOGGER.warning("neural_similarity: %s: %d file(s) skipped: %s", info.name, len(skipped), named)
 
 
 register_dataset(IMAGENET, _load_imagenet)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTENSIONS",
+    "SEEN_SHARE",
     "Window",
     "decode_error",
     "decode_image",
@@ -37,11 +38,14 @@ __all__ = [
     "whole",
 ]
 
-#: What the names of image files end in, in lower case.
-EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+#: What the names of image files end in, in lower case; some need more than Pillow has.
+EXTENSIONS = (
+    ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".jxl",
+    ".pgm", ".png", ".ppm", ".tga", ".tif", ".tiff", ".webp",
+)  # fmt: skip
 
-#: 224 of 256, as is usual.
-_CENTRE = 0.875
+#: Of the shorter side, in evaluation: 224 of 256, as is usual.
+SEEN_SHARE = 0.875
 _ORIENTATION = 0x0112
 
 Result = TypeVar("Result")
@@ -58,7 +62,7 @@ def whole(height: int, width: int) -> tuple[float, float, float, float]:
 
 def middle(height: int, width: int) -> tuple[float, float, float, float]:
     """The square in the middle, seven eighths of the shorter side: what is seen in evaluation."""
-    side = _CENTRE * min(height, width)
+    side = SEEN_SHARE * min(height, width)
     return (height - side) / 2, (width - side) / 2, side, side
 
 
@@ -209,5 +213,7 @@ def _undecodable(path: Path, error: BaseException) -> DataError:
 
 def _reason(error: BaseException) -> str:
     """One line of what Pillow said, without the path, which the caller gives."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     said = str(error).splitlines()[0] if str(error) else type(error).__name__
     return "no image that Pillow knows" if "cannot identify image" in said else said

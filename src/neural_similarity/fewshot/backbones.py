@@ -20,7 +20,7 @@ from torch import nn
 
 from ..convert import merge
 from ..data import dataset_info
-from ..data.images import middle
+from ..data.images import SEEN_SHARE
 from ..errors import DataError, RunError, ShapeError, UnknownNameError
 from ..nn.inventory import static_similarities
 from ..train import Run
@@ -127,6 +127,11 @@ def rebuild(
 
 def _load(name: str, default: bool, changes: Mapping[str, Any], classifier: str | None) -> Backbone:
     shipped = SHIPPED / f"{name}.safetensors"
+    if classifier is not None and (shipped.is_file() or Path(name).exists()):
+        raise RunError(
+            f"backbone: expected no classifier with {name!r}, got {classifier!r}. Its own is off "
+            f"already. Name one for a network of timm or of a function."
+        )
     if shipped.is_file() or Path(name).is_file():
         file = shipped if shipped.is_file() else Path(name)
         module, source, preprocessing, card = read_backbone(file)
@@ -166,7 +171,7 @@ def _from_run(folder: Path) -> Backbone:
     channels, side = known["in_channels"], known["image_size"]
     source = network_source(module, config.model, config.options, channels, side)
     Learner(module, (channels, side, side))  # takes the classifier off
-    seen = middle(8, 8)[2] / 8 if dataset_info(config.data).augment.resized_crop else 1.0
+    seen = SEEN_SHARE if dataset_info(config.data).augment.resized_crop else 1.0
     preprocessing = Preprocessing(side, known["mean"], known["std"], crop=seen)
     card = f"{config.model} trained on {config.data} by: {' '.join(known['command'])}"
     return Backbone(module, preprocessing, f"run {folder.name}", source, card)

@@ -67,8 +67,9 @@ class FewShotConfig(Settings):
         self.at_least(0, "epochs", "episode_seed")
         self.at_least(
             1, "n_way", "n_shot", "n_query", "train_way", "train_shot", "train_query", "tasks",
-            "epoch_steps", "val_episodes", "episodes",
+            "epoch_steps", "episodes",
         )  # fmt: skip
+        self.at_least(2, "val_episodes")  # which have an interval
         if "batch_norm" in self.method_options:
             raise RunError(
                 "configuration: expected batch_norm as a setting of its own, got it in "

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,11 +66,12 @@ class Preprocessing:
                 f"{where}: expected mean and std of one (grey) or three (colour) numbers each, got "
                 f"{self.mean} and {self.std}."
             )
-        if not all(value > 0 for value in self.std) or not 0 < self.crop <= 1:
+        if not all(map(isfinite, (*self.mean, *self.std))) or not min(self.std) > 0:
             raise ShapeError(
-                f"{where}: expected std above 0 and crop above 0 up to 1, got {self.std} and "
-                f"{self.crop}."
+                f"{where}: expected a finite mean and std above 0, got {self.mean} and {self.std}."
             )
+        if not 0 < self.crop <= 1:
+            raise ShapeError(f"{where}: expected crop above 0 up to 1, got {self.crop}.")
 
     @property
     def channels(self) -> int:

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from safetensors import SafetensorError, safe_open
+
 from ..data import Episodes, MemorySet
 from ..errors import RunError
 from ..train.build import build_model
 from ..train.checkpoint import read_weights, write_atomically
 from ..train.distributed import World
-from ..train.runs import MetricsFile, RunFolder, here_and_now
+from ..train.runs import MetricsFile, RunFolder, here_and_now, read_json
 from ..train.settings import Settings
 from .base_data import check_apart, load_split
 from .config import FewShotConfig
@@ -82,7 +84,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
     def results(self) -> list[dict[str, Any]]:
         """All results of tests, by the names of their files."""
         files = sorted((self.folder / "results").glob("*.json"))
-        return [json.loads(file.read_text()) for file in files]
+        return [read_json(file, dict) for file in files]
 
     def evaluate(
         self,
@@ -136,9 +138,9 @@ class FewShotRun(RunFolder[FewShotConfig]):
         config = self.config
         return replace(
             test,
-            n_way=test.n_way or config.n_way,
-            n_query=test.n_query or config.n_query,
-            episodes=test.episodes or config.episodes,
+            n_way=config.n_way if test.n_way is None else test.n_way,
+            n_query=config.n_query if test.n_query is None else test.n_query,
+            episodes=config.episodes if test.episodes is None else test.episodes,
             seed=config.episode_seed if test.seed is None else test.seed,
             which=test.which or self.chosen(),
             batch_norm=test.batch_norm or config.batch_norm,
@@ -170,7 +172,7 @@ class _ResultFile:
         """The result, if it is there and still holds."""
         if not self.path.is_file():
             return None
-        known: dict[str, Any] = json.loads(self.path.read_text())
+        known: dict[str, Any] = read_json(self.path, dict)
         if any(known.get(name) != self.about[name] for name in ("weights_step", "data_copy")):
             raise RunError(
                 f"{self.path}: expected a result of these weights and data, got one of others. "
@@ -251,8 +253,10 @@ def _name(test: Trial, chosen: str) -> str:
 
 
 def _step(weights: Path) -> int:
-    from safetensors import safe_open
-
-    with safe_open(weights, framework="pt") as file:
-        step: int = json.loads(file.metadata()["step"])
+    """The step that weights are of."""
+    try:
+        with safe_open(weights, framework="pt") as file:
+            step: int = json.loads(file.metadata()["step"])
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{weights}: expected weights, got a damaged file ({error}).") from error
     return step

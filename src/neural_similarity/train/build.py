@@ -162,7 +162,8 @@ def build_data(config: TrainConfig, world: World) -> Data:
         std=std,
         copies={"train": train.copy, "test": test.copy},
         evaluated_on="validation" if _validation(config) else "test",
-        skipped=len(getattr(train, "skipped", ())) + len(getattr(test, "skipped", ())),
+        # Parts of one folder have the same files.
+        skipped=len({bad.path for part in (train, test) for bad in getattr(part, "skipped", ())}),
     )
 
 

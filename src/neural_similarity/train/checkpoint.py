@@ -44,8 +44,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         part.unlink(missing_ok=True)
         raise RunError(
             f"{path}: expected to write {len(content):,} bytes, got {error.strerror or error}. "
-            f"What was there before is as it was. Make room or choose another folder, then go on "
-            f"with --resume."
+            f"What was there before is as it was. Make room or choose another folder; a run goes "
+            f"on with --resume."
         ) from error
 
 

@@ -36,7 +36,16 @@ from .config import TrainConfig
 from .distributed import World
 from .settings import COMMANDS, Settings, check_kind
 
-__all__ = ["MetricsFile", "Run", "RunFolder", "here_and_now", "read_comparison", "write_comparison"]
+__all__ = [
+    "MetricsFile",
+    "Run",
+    "RunFolder",
+    "check_comparison",
+    "here_and_now",
+    "read_comparison",
+    "read_json",
+    "write_comparison",
+]
 
 try:
     import fcntl
@@ -75,14 +84,14 @@ class RunFolder(Generic[_Config]):
         if not path.is_dir():
             raise RunError(f"{path}: expected the folder of a run, got none.")
         if (path / _COMPARISON).is_file():
-            names = ", ".join(str(path / name) for name in _read_json(path / _COMPARISON, dict))
+            names = ", ".join(str(path / name) for name in read_json(path / _COMPARISON, dict))
             raise RunError(f"{path}: expected one run, got a folder of several: {names}.")
         if not file.is_file():
             raise RunError(
                 f"{path}: expected a run, got a folder without config.json. `{COMMANDS[kind]} "
                 f"--out {path}` makes one."
             )
-        settings = _read_json(file, dict)
+        settings = read_json(file, dict)
         check_kind(path, "a run", {"kind": "train", **settings}, kind)
         moved = {} if data_dir is None else {"data_dir": str(data_dir)}
         return cls(path, cls.config_class.from_dict({**settings, **moved}))  # type: ignore[arg-type]
@@ -94,10 +103,8 @@ class RunFolder(Generic[_Config]):
     def check_folder(self, resume: bool, force: bool) -> None:
         """Raise unless the folder can be resumed, replaced or made; changes nothing."""
         if resume and self.exists():
-            known, wanted = type(self).open(self.folder).config.to_dict(), self.config.to_dict()
-            differing = [name for name in wanted if wanted[name] != known[name]]
-            differing = [name for name in differing if name not in MAY_DIFFER]
-            if differing:
+            known = type(self).open(self.folder).config
+            if differing := differing_settings(known, self.config):
                 raise RunError(
                     f"{self.folder}: expected the settings the run began with, got others for "
                     f"{', '.join(differing)}. Leave them out to go on, or choose another --out."
@@ -188,7 +195,7 @@ class RunFolder(Generic[_Config]):
 
     def _starts(self) -> list[dict[str, Any]]:
         file = self.folder / "environment.json"
-        starts: list[dict[str, Any]] = _read_json(file, list) if file.is_file() else []
+        starts: list[dict[str, Any]] = read_json(file, list) if file.is_file() else []
         return starts
 
 
@@ -290,10 +297,28 @@ def read_comparison(folder: Path, kind: type[_Config]) -> dict[str, _Config] | N
     file = folder / _COMPARISON
     if not file.is_file():
         return None
-    known = _read_json(file, dict)
+    known = read_json(file, dict)
     for config in known.values():
         check_kind(folder, "runs", {"kind": "train", **config}, kind.kind)
     return {name: kind.from_dict(config) for name, config in known.items()}
+
+
+def differing_settings(known: Settings, wanted: Settings) -> list[str]:
+    """Settings that keep a run from going on, as they would decide another result."""
+    before, now = known.to_dict(), wanted.to_dict()
+    return [name for name in now if now[name] != before[name] and name not in MAY_DIFFER]
+
+
+def check_comparison(
+    folder: Path, known: Mapping[str, Settings], wanted: Mapping[str, Settings]
+) -> None:
+    """Raise unless runs that are compared can go on with these settings."""
+    same = known.keys() == wanted.keys()
+    if not same or any(differing_settings(known[name], wanted[name]) for name in known):
+        raise RunError(
+            f"{folder}: expected the settings the runs began with, got others. Leave them out to "
+            f"go on, or choose another --out."
+        )
 
 
 def _clear(folder: Path) -> None:
@@ -323,7 +348,7 @@ def _foreign(folder: Path) -> Path | None:
     """Something in a folder that no run writes; None if there is nothing."""
     if not folder.is_dir():
         return folder
-    runs = list(_read_json(folder / _COMPARISON, dict)) if (folder / _COMPARISON).is_file() else []
+    runs = list(read_json(folder / _COMPARISON, dict)) if (folder / _COMPARISON).is_file() else []
     for path in folder.iterdir():
         if path.name in runs:
             inside = _foreign(path)
@@ -336,7 +361,7 @@ def _foreign(folder: Path) -> Path | None:
 
 def _is_ours(path: Path) -> bool:
     if path.name == "config.json":  # many programs have one
-        settings: dict[str, Any] = _read_json(path, dict)
+        settings: dict[str, Any] = read_json(path, dict)
         return {"model", "data"} <= settings.keys()
     if path.name in _OUR_FOLDERS and path.is_dir() and not path.is_symlink():
         ours = re.compile(_OUR_FOLDERS[path.name])
@@ -365,7 +390,8 @@ def _check_new(folder: Path) -> None:
         )
 
 
-def _read_json(path: Path, kind: type[Any]) -> Any:
+def read_json(path: Path, kind: type[Any]) -> Any:
+    """What is in a file, if it is of that kind."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # JSON's own, and that of text that is none
