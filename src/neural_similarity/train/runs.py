@@ -14,8 +14,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +32,7 @@ from .build import build_model, unseen_images
 from .checkpoint import read_weights, write_atomically
 from .config import TrainConfig
 from .distributed import World
+from .folders import COMPARISON, check_new, check_replaceable, clear, read_json
 from .settings import COMMANDS, Settings, check_kind
 
 __all__ = [
@@ -43,7 +42,6 @@ __all__ = [
     "check_comparison",
     "here_and_now",
     "read_comparison",
-    "read_json",
     "write_comparison",
 ]
 
@@ -52,7 +50,6 @@ try:
 except ImportError:  # no such locks on this system: there, train one run at a time into a folder
     fcntl = None  # type: ignore[assignment]
 
-_COMPARISON = "comparison.json"
 MAY_DIFFER = ("data_dir", "device", "workers")
 """Settings that a run may go on with other values of: they do not decide its result."""
 
@@ -83,8 +80,8 @@ class RunFolder(Generic[_Config]):
         kind = cls.config_class.kind
         if not path.is_dir():
             raise RunError(f"{path}: expected the folder of a run, got none.")
-        if (path / _COMPARISON).is_file():
-            names = ", ".join(str(path / name) for name in read_json(path / _COMPARISON, dict))
+        if (path / COMPARISON).is_file():
+            names = ", ".join(str(path / name) for name in read_json(path / COMPARISON, dict))
             raise RunError(f"{path}: expected one run, got a folder of several: {names}.")
         if not file.is_file():
             raise RunError(
@@ -110,16 +107,16 @@ class RunFolder(Generic[_Config]):
                     f"{', '.join(differing)}. Leave them out to go on, or choose another --out."
                 )
         elif force:
-            _check_replaceable(self.folder)
+            check_replaceable(self.folder)
         else:
-            _check_new(self.folder)
+            check_new(self.folder)
 
     def create(self, force: bool = False) -> None:
         """Make the folder, or empty it, and write the configuration."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if force:
-            _clear(self.folder)
-        _check_new(self.folder)
+            clear(self.folder)
+        check_new(self.folder)
         _write_json(self.folder / "config.json", self.config.to_dict())
 
     @contextmanager
@@ -286,15 +283,15 @@ def here_and_now(world: World) -> dict[str, Any]:
 def write_comparison(folder: Path, configs: Mapping[str, Settings], force: bool) -> None:
     """Begin a folder of several runs that are to be compared."""
     if force and folder.exists():
-        _clear(folder)
-    _check_new(folder)
+        clear(folder)
+    check_new(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / _COMPARISON, {name: c.to_dict() for name, c in configs.items()})
+    _write_json(folder / COMPARISON, {name: c.to_dict() for name, c in configs.items()})
 
 
 def read_comparison(folder: Path, kind: type[_Config]) -> dict[str, _Config] | None:
     """The runs to be compared in a folder; None if it is not of that sort."""
-    file = folder / _COMPARISON
+    file = folder / COMPARISON
     if not file.is_file():
         return None
     known = read_json(file, dict)
@@ -319,86 +316,6 @@ def check_comparison(
             f"{folder}: expected the settings the runs began with, got others. Leave them out to "
             f"go on, or choose another --out."
         )
-
-
-def _clear(folder: Path) -> None:
-    """Empty a folder of runs; the folder itself stays, as it may be locked."""
-    _check_replaceable(folder)
-    for path in sorted(folder.iterdir(), key=lambda path: path.name in _MARKS):  # these last
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def _check_replaceable(folder: Path) -> None:
-    """Raise unless a folder is new, or holds nothing but runs: nothing else is ever removed."""
-    foreign = _foreign(folder) if folder.exists() else None
-    if foreign is None and folder.is_dir():
-        names = sorted(path.name for path in folder.iterdir())
-        foreign = folder / names[0] if names and not set(names) & _MARKS else None
-    if foreign is not None:
-        raise RunError(
-            f"{folder}: expected a run to replace, got something else ({foreign.name}). It is left "
-            f"alone. Choose another --out."
-        )
-
-
-def _foreign(folder: Path) -> Path | None:
-    """Something in a folder that no run writes; None if there is nothing."""
-    if not folder.is_dir():
-        return folder
-    runs = list(read_json(folder / _COMPARISON, dict)) if (folder / _COMPARISON).is_file() else []
-    for path in folder.iterdir():
-        if path.name in runs:
-            inside = _foreign(path)
-            if inside is not None:
-                return inside
-        elif not _is_ours(path):
-            return path
-    return None
-
-
-def _is_ours(path: Path) -> bool:
-    if path.name == "config.json":  # many programs have one
-        settings: dict[str, Any] = read_json(path, dict)
-        return {"model", "data"} <= settings.keys()
-    if path.name in _OUR_FOLDERS and path.is_dir() and not path.is_symlink():
-        ours = re.compile(_OUR_FOLDERS[path.name])
-        return all(ours.fullmatch(file.name) and file.is_file() for file in path.iterdir())
-    return bool(re.fullmatch(_OUR_FILES, path.name)) and not path.is_dir()
-
-
-_MARKS = {"config.json", _COMPARISON}  # one of them is in every folder of ours
-_OUR_FILES = (
-    r"(environment|comparison)\.json|metrics\.jsonl|(curves|comparison|methods)\.png|report\.html|"
-    r"(last|last-\d+\.optimizer|best|merged)\.safetensors|model\.(onnx|pt2)|\..+\.part"
-)
-_OUR_FOLDERS = {
-    "inspect": r"report\.html|(static|dynamic)\.png",
-    "results": r"\.?\d+way-\d+shot-.+\.(json|jsonl|part)",
-    "tensorboard": r"events\.out\.tfevents\..+",
-}
-
-
-def _check_new(folder: Path) -> None:
-    """Raise unless a folder is new or empty."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(
-            f"{folder}: expected a new folder, got one that is there. Go on with --resume, "
-            f"replace it with --force, or choose another --out."
-        )
-
-
-def read_json(path: Path, kind: type[Any]) -> Any:
-    """What is in a file, if it is of that kind."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # JSON's own, and that of text that is none
-        raise RunError(f"{path}: expected JSON, got a damaged file ({error}).") from error
-    if not isinstance(value, kind):
-        raise RunError(f"{path}: expected {kind.__name__}, got {type(value).__name__}.")
-    return value
 
 
 def _write_json(path: Path, value: Any) -> None:

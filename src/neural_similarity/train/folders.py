@@ -1,0 +1,93 @@
+"""What is in the folder of a run, and what may be taken out of it: nothing but our own files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunError
+
+__all__ = ["COMPARISON", "check_new", "check_replaceable", "clear", "read_json"]
+
+COMPARISON = "comparison.json"
+_MARKS = {"config.json", COMPARISON}  # one of them is in every folder of ours
+_OUR_FILES = (
+    r"(environment|comparison)\.json|metrics\.jsonl|(curves|comparison|methods)\.png|report\.html|"
+    r"(last|last-\d+\.optimizer|best|merged)\.safetensors|model\.(onnx|pt2)|\..+\.part"
+)
+_OUR_FOLDERS = {
+    "inspect": r"report\.html|(static|dynamic)\.png",
+    "results": r"\.?\d+way-\d+shot-.+\.(json|jsonl|part)",
+    "tensorboard": r"events\.out\.tfevents\..+",
+}
+
+
+def read_json(path: Path, kind: type[Any]) -> Any:
+    """What is in a file, if it is of that kind."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # JSON's own, and that of text that is none
+        raise RunError(f"{path}: expected JSON, got a damaged file ({error}).") from error
+    if not isinstance(value, kind):
+        raise RunError(f"{path}: expected {kind.__name__}, got {type(value).__name__}.")
+    return value
+
+
+def clear(folder: Path) -> None:
+    """Empty a folder of runs; the folder itself stays, as it may be locked."""
+    check_replaceable(folder)
+    for path in sorted(folder.iterdir(), key=lambda path: path.name in _MARKS):  # these last
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raise unless a folder is new, or holds nothing but runs: nothing else is ever removed."""
+    foreign = _foreign(folder) if folder.exists() else None
+    if foreign is None and folder.is_dir():
+        names = sorted(path.name for path in folder.iterdir())
+        foreign = folder / names[0] if names and not set(names) & _MARKS else None
+    if foreign is not None:
+        raise RunError(
+            f"{folder}: expected a run to replace, got something else ({foreign.name}). It is left "
+            f"alone. Choose another --out."
+        )
+
+
+def _foreign(folder: Path) -> Path | None:
+    """Something in a folder that no run writes; None if there is nothing."""
+    if not folder.is_dir():
+        return folder
+    runs = list(read_json(folder / COMPARISON, dict)) if (folder / COMPARISON).is_file() else []
+    for path in folder.iterdir():
+        if path.name in runs:
+            inside = _foreign(path)
+            if inside is not None:
+                return inside
+        elif not _is_ours(path):
+            return path
+    return None
+
+
+def _is_ours(path: Path) -> bool:
+    if path.name == "config.json":  # many programs have one
+        settings: dict[str, Any] = read_json(path, dict)
+        return {"model", "data"} <= settings.keys()
+    if path.name in _OUR_FOLDERS and path.is_dir() and not path.is_symlink():
+        ours = re.compile(_OUR_FOLDERS[path.name])
+        return all(ours.fullmatch(file.name) and file.is_file() for file in path.iterdir())
+    return bool(re.fullmatch(_OUR_FILES, path.name)) and not path.is_dir()
+
+
+def check_new(folder: Path) -> None:
+    """Raise unless a folder is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(
+            f"{folder}: expected a new folder, got one that is there. Go on with --resume, "
+            f"replace it with --force, or choose another --out."
+        )
