@@ -64,6 +64,12 @@ class Runs:
         """Whether any came to its end, and was more than a step to be timed."""
         return any("error" in r or "tests" in r for r in self.finished.values())
 
+    @property
+    def pace(self) -> float | None:
+        """Seconds of a training step when least disturbed: the fewest that any seed noted."""
+        noted = [r.get("metrics", {}).get("train", {}) for r in self.finished.values()]
+        return min((time for of in noted for time in of.get("step_seconds", ())), default=None)
+
     def outdated(self) -> list[int]:
         """Seeds that were run with other settings than the row has now."""
         return [seed for seed, record in self.by_seed.items() if not self._as_now(seed, record)]
@@ -111,9 +117,11 @@ class Finding:
 
     @property
     def minutes(self) -> float | None:
-        """Of training, on average."""
-        seconds = [r["seconds"] for r in self.runs.finished.values() if "seconds" in r]
-        return fmean(seconds) / 60 if seconds else None
+        """Of training, at the pace of the least disturbed steps."""
+        curves = [r.get("metrics", {}).get("eval") for r in self.runs.finished.values()]
+        steps = [curve["step"][-1] for curve in curves if curve]
+        pace = self.runs.pace
+        return None if pace is None or not steps else pace * max(steps) / 60
 
     @property
     def step_seconds(self) -> float | None:

@@ -24,14 +24,18 @@ _NAME, _ASIDE, _LINE = 95, 14, 11  # points: room for a name, left of it, and it
 
 
 def draw_error(runs: Mapping[str, Runs], file: Path) -> None:
-    """Test error over training seconds and over epochs: mean over seeds, and their spread."""
+    """Test error over training time and over epochs: mean over seeds, and their spread.
+
+    Time is that of steps which nothing disturbed: seeds were trained beside other work.
+    """
     with figure(9.0, 3.9) as made:
         panels = made.subplots(1, 2, sharey=True)
         for of in runs.values():
             curves = [record["metrics"]["eval"] for record in of.finished.values()]
             if curves:
-                for axes, over in zip(panels, ("seconds", "epoch"), strict=True):
-                    _draw_spread(axes, of.row, curves, over)
+                pace = of.pace or 0.0
+                _draw_spread(panels[0], of.row, curves, [pace * step for step in curves[0]["step"]])
+                _draw_spread(panels[1], of.row, curves, curves[0]["epoch"])
         panels[0].set(xlabel="training time (s)", ylabel="test error (%)")
         _logarithmic(panels[0], ticks=(1, 2, 5))
         panels[1].set_xlabel("epoch")
@@ -42,10 +46,12 @@ def draw_error(runs: Mapping[str, Runs], file: Path) -> None:
         save(made, file, dpi=_DPI)
 
 
-def _draw_spread(axes: Axes, row: Row, curves: Sequence[dict[str, list[float]]], over: str) -> None:
+def _draw_spread(
+    axes: Axes, row: Row, curves: Sequence[dict[str, list[float]]], x: Sequence[float]
+) -> None:
     """A line through the means; a band from the best seed to the worst."""
-    x = [fmean(values) for values in zip(*(curve[over] for curve in curves), strict=False)]
     errors = list(zip(*(curve["error"] for curve in curves), strict=False))
+    x = x[: len(errors)]
     colour = _colour(row)
     axes.plot(
         x, [100 * fmean(values) for values in errors], label=row.title, color=colour,

@@ -34,7 +34,8 @@ PICTURES = {
     "table4": (
         "error-over-time.png",
         "Table 4: test error over training time and over epochs. Lines are means over seeds, bands "
-        "reach from the best seed to the worst. Seconds are those of a shared machine.",
+        "reach from the best seed to the worst. Time is steps times the fewest seconds that a step "
+        "took.",
     ),
     "table6": (
         "accuracy-over-adapted.png",
@@ -50,8 +51,9 @@ network, not of its method. Differences to the baseline are paired, seed by seed
 tested on the same episodes, episode by episode as well; a row that was tested on fewer episodes is
 compared on those. A difference whose interval contains zero is not separated. Nothing is corrected
 for the number of rows: among twenty rows that are all equal, one is expected to look separated.
-Minutes are wall-clock times of training on a machine that did other work as well, not always as
-much. Every JSON file names the copies of the data by fingerprint.
+Minutes are the steps of training times the fewest seconds that any seed noted for one (a median
+over fifty): the machine did other work as well, not always as much. Every JSON file names the
+copies of the data by fingerprint.
 """
 
 

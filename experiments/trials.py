@@ -81,7 +81,8 @@ def render_trials(results: Path) -> Iterator[str]:
     yield "## Trials"
     yield (
         "Runs from seeds that no table has, made to find reasons. Intervals are over the episodes\n"
-        "or images that one network each was tested on. `--backbone` is another trial's network."
+        "or images that one network each was tested on. `--backbone` is another trial's network;\n"
+        "with `validation` the error is that on images held back from training."
     )
     few_shot = {name: record for name, record in records.items() if "tests" in record}
     if few_shot:
