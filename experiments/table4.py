@@ -97,7 +97,28 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
         hidden = 2 * (base.hidden or 64)
         return replace(base, similarity="dynamic", structure="unconstrained", hidden=hidden)
 
+    @row()
+    def cnn_lower_rate(base: TrainConfig) -> TrainConfig:
+        """Baseline CNN, learning rate 0.03 †
+
+        For the row below.
+        """
+        return replace(base, lr=0.03)
+
+    @row()
+    def dynamic_lower_rate(base: TrainConfig) -> TrainConfig:
+        """Dynamic NSN w/ DNS, learning rate 0.03 †
+
+        From other seeds, and on images held back from training, this rate did better than the
+        paper's 0.1 (trials cifar10-*).
+        """
+        return replace(base, similarity="dynamic", lr=0.03)
+
     return tuple(made)
+
+
+_NOTES = ("† Not in the paper.",)
+_PAIRS = (("dynamic-lower-rate", "cnn-lower-rate"),)
 
 
 ON_CIFAR10 = Table(
@@ -115,6 +136,8 @@ ON_CIFAR10 = Table(
         "dynamic-unconstrained": 6.5,
     },
     budgets=IN_WORDS,
+    notes=_NOTES,
+    pairs=_PAIRS,
 )
 ON_CIFAR100 = Table(
     name="table4-cifar100",
@@ -131,5 +154,7 @@ ON_CIFAR100 = Table(
         "dynamic-unconstrained": 28.02,
     },
     budgets=IN_WORDS,
+    notes=_NOTES,
+    pairs=_PAIRS,
 )
 TABLES = (ON_CIFAR10, ON_CIFAR100)
