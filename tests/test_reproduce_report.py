@@ -85,8 +85,8 @@ class TestErrors:
         assert "`cnn-predictor-bare` diverged at step 40 (seed 0), 50 (seed 1)." in text
         assert cells(text, "Dynamic NSN (CNN), squashed")[-1] == "not run"
         assert (
-            "Not run yet: `cnn-predictor`, `cnn-predictor-sigmoid`, `dynamic-diagonal`; "
-            "`cnn` seed 2." in text
+            "Not run yet: `cnn-predictor`, `cnn-predictor-sigmoid`, `dynamic-authors`, "
+            "`dynamic-diagonal`; `cnn` seed 2." in text
         )
         assert "## Table 2" not in text, "it has but rows that it shares"
 
@@ -261,7 +261,8 @@ class TestSizes:
                 sets.append(value)
             elif option != "--out":
                 options[option.removeprefix("--")] = value
-        options |= {name: int(options[name]) for name in ("steps", "epochs") if name in options}
+        kinds = {"steps": int, "epochs": float, "lr": float}
+        options |= {name: of(options[name]) for name, of in kinds.items() if name in options}
         assert TrainConfig.from_dict(wanted_settings(None, options, sets)) == row.config(budget)
 
     def test_networks_of_table_5_that_were_only_timed_and_that_were_trained(self, results, report):
