@@ -31,7 +31,7 @@ def draw_error(runs: Mapping[str, Runs], file: Path) -> None:
 
     Time is that of steps which nothing disturbed: seeds were trained beside other work.
     """
-    with figure(9.0, 3.9) as made:
+    with figure(9.0, 4.6) as made:
         panels = made.subplots(1, 2, sharey=True)
         for of in runs.values():
             curves = [record["metrics"]["eval"] for record in of.finished.values()]
@@ -45,7 +45,7 @@ def draw_error(runs: Mapping[str, Runs], file: Path) -> None:
         panels[1].xaxis.set_major_locator(MaxNLocator(integer=True))
         for axes in panels:
             axes.grid(axis="y")
-        panels[1].legend()
+        made.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
         save(made, file, dpi=_DPI)
 
 
