@@ -8,8 +8,7 @@ compared with, of few-shot runs on the episodes that both were tested on.
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,14 +38,13 @@ def keep(run_folder: Path, name: str, beside: str | None, results: Path = RESULT
         # Another trial, and no path of the machine it was run on.
         config = replace(config, backbone=f"runs/{Path(config.backbone).name}")
     about = about_run(run, config)
-    few_shot = isinstance(run, FewShotRun)
     record = {
         "trial": name,
         "beside": beside,
         "kept_by": commit(),
         "command": command_of(config),
         **about,
-        **(_all_tests(run_folder) if few_shot else _last_error(run_folder, about)),
+        **(_all_tests(run) if isinstance(run, FewShotRun) else _last_error(run_folder, about)),
     }
     file = results / FOLDER / f"{name}.json"
     write_record(file, record)
@@ -59,10 +57,10 @@ def _opened(folder: Path) -> Run | FewShotRun:
     return FewShotRun.open(folder) if settings.get("kind") == "fewshot" else Run.open(folder)
 
 
-def _all_tests(folder: Path) -> Record:
+def _all_tests(run: FewShotRun) -> Record:
     """What a few-shot run was tested to do."""
-    tests = [json.loads(file.read_text()) for file in (folder / "results").glob("*.json")]
-    return {"tests": [kept(test) for test in sorted(tests, key=lambda test: int(test["n_shot"]))]}
+    tests = sorted(run.results(), key=lambda test: int(test["n_shot"]))
+    return {"tests": [kept(test) for test in tests]}
 
 
 def _last_error(folder: Path, about: Record) -> Record:
@@ -85,26 +83,36 @@ def render_trials(results: Path) -> Iterator[str]:
         "with `validation` the error is that on images held back from training."
     )
     few_shot = {name: record for name, record in records.items() if "tests" in record}
-    if few_shot:
-        rows = [
-            [f"`{name}`", _validation(record), _tests(record), _beside(record, records)]
-            for name, record in few_shot.items()
-        ]
-        yield markdown(["trial", "error on validation classes, %", "tests, %", "difference"], rows)
-        yield _commands(few_shot)
-    others = {name: record for name, record in records.items() if "tests" not in record}
-    if others:
-        rows = [
-            [f"`{name}`", _error(record), _by_epoch(record), _change(record, records)]
-            for name, record in others.items()
-        ]
-        yield markdown(["trial", "error, %", "by epoch", "difference"], rows)
-        yield _commands(others)
+    yield from _section(
+        few_shot,
+        {
+            "error on validation classes, %": _validation,
+            "tests, %": _tests,
+            "difference": lambda record: _beside(record, records),
+        },
+    )
+    yield from _section(
+        {name: record for name, record in records.items() if name not in few_shot},
+        {
+            "error, %": _error,
+            "by epoch": _by_epoch,
+            "difference": lambda record: _change(record, records),
+        },
+    )
 
 
-def _commands(records: Mapping[str, Record]) -> str:
-    commands = (f"$ {record['command']} --out runs/{name}" for name, record in records.items())
-    return "```console\n" + "\n".join(commands) + "\n```"
+def _section(
+    records: Mapping[str, Record], columns: Mapping[str, Callable[[Record], str]]
+) -> Iterator[str]:
+    """Trials of one kind, a row each, and their commands."""
+    if records:
+        rows = [
+            [f"`{name}`", *(cell(record) for cell in columns.values())]
+            for name, record in records.items()
+        ]
+        yield markdown(["trial", *columns], rows)
+        commands = (f"$ {record['command']} --out runs/{name}" for name, record in records.items())
+        yield "```console\n" + "\n".join(commands) + "\n```"
 
 
 def _error(record: Record) -> str:

@@ -377,32 +377,6 @@ def test_meta_tensors_can_be_attached():
     assert model[0].weight.is_meta
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("scope", ["layer", "kernel"])
-def test_models_made_on_the_meta_device_begin_where_others_do(structure, scope):
-    kind = STRUCTURES[structure]
-    usual = ns.nn.StaticConv2d(3, 4, 3, structure=kind, scope=scope)
-    with torch.device("meta"):
-        conv = ns.nn.StaticConv2d(3, 4, 3, structure=kind, scope=scope)
-        over = ns.nn.GlobalSimilarityConv2d(3, 4, 3, structure=kind, size=3)
-        attention = ns.nn.SelfAttention2d(4)
-    for module in (conv, over, attention):
-        module.to_empty(device="cpu")
-        for parameter in module.parameters():
-            nn.init.constant_(parameter, 7.0)  # what memory may hold
-        for part in module.modules():
-            if hasattr(part, "reset_parameters"):
-                part.reset_parameters()
-    for ours, theirs in zip(
-        ns.similarity_parameters(conv), ns.similarity_parameters(usual), strict=True
-    ):
-        assert torch.equal(ours, theirs)
-    begun = ns.nn.GlobalSimilarityConv2d(3, 4, 3, structure=kind, size=3)
-    image = torch.randn(1, 3, 3, 3)
-    assert torch.equal(over.similarity.similarity(image), begun.similarity.similarity(image))
-    assert attention.gain == 0
-
-
 def test_initialising_a_static_conv2d():
     conv = ns.nn.StaticConv2d(3, 4, 3)
     disturb(conv)

@@ -1,10 +1,10 @@
-"""State dicts in every direction, copies, freezing and counting."""
+"""State dicts in every direction, copies, the meta device, freezing and counting."""
 
 import copy
 
 import pytest
 import torch
-from cases import LAYERS, disturb, layers, output
+from cases import LAYERS, STRUCTURES, disturb, layers, output
 from networks import NETWORKS, PlainCNN, ResNet, train_step
 from torch import nn
 
@@ -140,3 +140,29 @@ def test_summary_of_a_plain_model():
     model = ResNet()
     count = sum(p.numel() for p in model.parameters())
     assert ns.trainable_summary(model) == ns.TrainableSummary(count, count, 0, count)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("scope", ["layer", "kernel"])
+def test_models_made_on_the_meta_device_begin_where_others_do(structure, scope):
+    kind = STRUCTURES[structure]
+    usual = ns.nn.StaticConv2d(3, 4, 3, structure=kind, scope=scope)
+    with torch.device("meta"):
+        conv = ns.nn.StaticConv2d(3, 4, 3, structure=kind, scope=scope)
+        over = ns.nn.GlobalSimilarityConv2d(3, 4, 3, structure=kind, size=3)
+        attention = ns.nn.SelfAttention2d(4)
+    for module in (conv, over, attention):
+        module.to_empty(device="cpu")
+        for parameter in module.parameters():
+            nn.init.constant_(parameter, 7.0)  # what memory may hold
+        for part in module.modules():
+            if hasattr(part, "reset_parameters"):
+                part.reset_parameters()
+    for ours, theirs in zip(
+        ns.similarity_parameters(conv), ns.similarity_parameters(usual), strict=True
+    ):
+        assert torch.equal(ours, theirs)
+    begun = ns.nn.GlobalSimilarityConv2d(3, 4, 3, structure=kind, size=3)
+    image = torch.randn(1, 3, 3, 3)
+    assert torch.equal(over.similarity.similarity(image), begun.similarity.similarity(image))
+    assert attention.gain == 0

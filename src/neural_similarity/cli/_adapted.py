@@ -32,7 +32,7 @@ def read_classes(folder: Path) -> FolderSet:
             f"images into folders named as the classes."
         )
     for name in names:
-        if not name.isascii() and name.encode(errors="replace").decode() != name:
+        if name.encode(errors="replace").decode() != name:
             raise DataError(
                 f"{folder}: expected names of classes in UTF-8, got {name!r}. Rename the folder."
             )

@@ -65,9 +65,7 @@ class StaticPositions(PositionSimilarity):
 
     def reset_parameters(self) -> None:
         """Begin again where the structure begins."""
-        with torch.no_grad():
-            for name, start in self.structure.initial(self.block).items():
-                self.numbers[name].copy_(start)
+        self.structure.reset(dict(self.numbers.items()), self.block)
 
     def similarity(self, input: Tensor) -> Tensor:
         M = self.structure.similarity(dict(self.numbers.items()), self.block)

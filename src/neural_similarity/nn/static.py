@@ -172,9 +172,7 @@ class SimilarityParametrization(nn.Module):
 
     def reset_parameters(self) -> None:
         """Begin again where the structure begins; models made on the meta device need it."""
-        with torch.no_grad():
-            for name, start in self.structure.initial(self.block).items():
-                self.numbers[name].copy_(start)
+        self.structure.reset(dict(self.numbers.items()), self.block)
 
     def similarity(self) -> Tensor:
         """M as it stands: diagonal ``(*leading, n)`` or matrix ``(*leading, n, n)``."""

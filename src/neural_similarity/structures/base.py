@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, ClassVar, TypeVar
 
+import torch
 from torch import Tensor
 
 from .. import _check
@@ -54,6 +55,12 @@ class Structure(ABC):
 
         Each of ``numbers`` is ``(*leading, *shape)`` with the shape that :meth:`initial` gave.
         """
+
+    def reset(self, numbers: Mapping[str, Tensor], block: Block) -> None:
+        """Bring the free numbers, in place, to where they begin."""
+        with torch.no_grad():
+            for name, start in self.initial(block).items():
+                numbers[name].copy_(start)
 
     def check(self, block: Block, where: str) -> None:  # noqa: B027 (most have nothing to check)
         """Raise if M cannot have this structure on ``block``."""

@@ -101,7 +101,7 @@ class RunFolder(Generic[_Config]):
         """Raise unless the folder can be resumed, replaced or made; changes nothing."""
         if resume and self.exists():
             known = type(self).open(self.folder).config
-            if differing := differing_settings(known, self.config):
+            if differing := _differing(known, self.config):
                 raise RunError(
                     f"{self.folder}: expected the settings the run began with, got others for "
                     f"{', '.join(differing)}. Leave them out to go on, or choose another --out."
@@ -300,7 +300,7 @@ def read_comparison(folder: Path, kind: type[_Config]) -> dict[str, _Config] | N
     return {name: kind.from_dict(config) for name, config in known.items()}
 
 
-def differing_settings(known: Settings, wanted: Settings) -> list[str]:
+def _differing(known: Settings, wanted: Settings) -> list[str]:
     """Settings that keep a run from going on, as they would decide another result."""
     before, now = known.to_dict(), wanted.to_dict()
     return [name for name in now if now[name] != before[name] and name not in MAY_DIFFER]
@@ -311,7 +311,7 @@ def check_comparison(
 ) -> None:
     """Raise unless runs that are compared can go on with these settings."""
     same = known.keys() == wanted.keys()
-    if not same or any(differing_settings(known[name], wanted[name]) for name in known):
+    if not same or any(_differing(known[name], wanted[name]) for name in known):
         raise RunError(
             f"{folder}: expected the settings the runs began with, got others. Leave them out to "
             f"go on, or choose another --out."
