@@ -259,6 +259,17 @@ def test_static_similarity_decays_apart(structure, given, expected):
             assert decay == (5e-4 if model.get_parameter(name).dim() > 1 else 0), name
 
 
+@pytest.mark.parametrize("similarity", ["static", "dynamic"])
+def test_a_kernel_shape_does_not_decay(similarity):
+    config = replace(SMALL, similarity=similarity, structure="kernel_shape", similarity_decay=0.1)
+    found, model = decays(config)
+    masks = {name: decay for name, decay in found.items() if "shape" in name.rpartition(".")[2]}
+    assert list(masks.values()) == [0.0] * 9
+    assert found.keys() == dict(model.named_parameters()).keys()
+    if similarity == "static":
+        assert list(found.values()).count(0.1) == len(masks), "R does"
+
+
 def test_predictors_decay_apart():
     config = replace(SMALL, similarity="dynamic", predictor_decay=5e-3)
     found, model = decays(config)

@@ -286,11 +286,15 @@ class PredictedSimilarity(nn.Module):
         """Whether M is given by its diagonal alone."""
         return self.inner.similarity({self.name: self.start}, self.block).dim() == 1
 
+    def kernel_shape(self) -> Tensor | None:
+        """The diagonal of D, if there is a kernel shape."""
+        return None if self.outer is None else self.outer.shape({"shape": self.shape_numbers})
+
     def shaped(self, weight: Tensor) -> Tensor:
         """The weight behind the kernel shape: ``Wᵀ D M X = (D W)ᵀ M X``. Its last axes are taps."""
-        if self.outer is None:
+        D = self.kernel_shape()
+        if D is None:
             return weight
-        D = self.outer.shape({"shape": self.shape_numbers})
         if weight.dim() > 2:
             return weight * D.reshape(weight.shape[2:])
         return (weight.reshape(-1, len(D)) * D).reshape(weight.shape)

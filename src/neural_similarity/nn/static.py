@@ -178,6 +178,12 @@ class SimilarityParametrization(nn.Module):
         """M as it stands: diagonal ``(*leading, n)`` or matrix ``(*leading, n, n)``."""
         return self.structure.similarity(dict(self.numbers.items()), self.block)
 
+    def kernel_shape(self) -> Tensor | None:
+        """The diagonal of D ``(*leading, n)``, if there is a kernel shape."""
+        if not isinstance(self.structure, structures.KernelShape):
+            return None
+        return self.structure.shape(dict(self.numbers.items()))
+
     @property
     def is_diagonal(self) -> bool:
         """Whether M is given by its diagonal alone."""

@@ -23,7 +23,7 @@ from ..errors import AttachError, ShapeError
 from ..nn.inventory import named_similarities
 from ..nn.predictors import PredictedSimilarity
 from ..nn.static import SimilarityParametrization
-from ..structures import Block, KernelShape
+from ..structures import Block
 from .style import figure, save
 from .tiles import (
     as_kernel,
@@ -151,10 +151,9 @@ def _static_tiles(name: str, similarity: SimilarityParametrization) -> Iterator[
     name = short_name(name)
     difference = _laid_out(difference_from_identity(mean, diagonal), diagonal, block)
     yield _Tile(f"{name}\n{structure.name}{many}", difference, is_diagonal=diagonal)
-    if isinstance(structure, KernelShape):
-        D = structure.shape(dict(similarity.numbers.items())).detach().float().cpu()
-        D = as_kernel(D.reshape(-1, block.size).mean(0), block)
-        yield _Tile(f"{name}\nshape D", D, is_shape=True)
+    if (D := similarity.kernel_shape()) is not None:
+        mean = D.detach().float().cpu().reshape(-1, block.size).mean(0)
+        yield _Tile(f"{name}\nshape D", as_kernel(mean, block), is_shape=True)
 
 
 def _draw_layer(panels: list[Axes], name: str, similarity: PredictedSimilarity, M: Tensor) -> None:
@@ -172,9 +171,8 @@ def _draw_layer(panels: list[Axes], name: str, similarity: PredictedSimilarity, 
         panels[0], _laid_out(mean, diagonal, block), limit, f"{name}\nmean of M", diagonal
     )
     free = panels[1:]
-    if similarity.outer is not None:
-        D = similarity.outer.shape({"shape": similarity.shape_numbers}).detach().float().cpu()
-        draw_shape(free.pop(0), as_kernel(D, block), "shape D")
+    if (D := similarity.kernel_shape()) is not None:
+        draw_shape(free.pop(0), as_kernel(D.detach().float().cpu(), block), "shape D")
     if has_positions:
         distance = distance_from_identity(M, diagonal)
         span = f"{distance.min():.2g} to {distance.max():.2g}"

@@ -86,20 +86,22 @@ def build_optimizer(config: Settings, model: nn.Module) -> torch.optim.Optimizer
 
     What is frozen is left out.
     """
-    static = {
-        parameter
-        for module in model.modules()
-        for similarity in static_similarities(module).values()
-        for parameter in similarity.parameters()
+    similarities = [s for module in model.modules() for s in static_similarities(module).values()]
+    static = {number for similarity in similarities for number in similarity.parameters()}
+    # A kernel shape is the gradient's alone: decay would switch off every tap in the end.
+    shapes = {
+        similarity.numbers["shape"]
+        for similarity in similarities
+        if isinstance(similarity.structure, structures.KernelShape)
     }
     predicted = set(similarity_parameters(model)) - static
     decay = config.weight_decay
     groups: dict[float, list[nn.Parameter]] = {}
     for parameter in filter(lambda p: p.requires_grad, model.parameters()):
-        if parameter in static:
-            wanted = _or(config.similarity_decay, _static_decay(config))
-        elif parameter.dim() < 2:
+        if parameter in shapes or (parameter.dim() < 2 and parameter not in static):
             wanted = 0.0
+        elif parameter in static:
+            wanted = _or(config.similarity_decay, _static_decay(config))
         else:
             wanted = _or(config.predictor_decay, decay) if parameter in predicted else decay
         groups.setdefault(wanted, []).append(parameter)
