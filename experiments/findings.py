@@ -33,6 +33,8 @@ __all__ = [
     "findings",
     "has_results",
     "on_same_episodes",
+    "other_network",
+    "outdated",
     "read_table",
     "shots_of",
 ]
@@ -66,15 +68,17 @@ class Runs:
 
     @property
     def pace(self) -> float | None:
-        """Seconds of a training step when least disturbed: the fewest that any seed noted."""
-        noted = [r.get("metrics", {}).get("train", {}) for r in self.finished.values()]
-        return min((time for of in noted for time in of.get("step_seconds", ())), default=None)
+        """Seconds of a training step when little disturbed: a seed's fastest tenth, the best seed.
 
-    def outdated(self) -> list[int]:
-        """Seeds that were run with other settings than the row has now."""
-        return [seed for seed, record in self.by_seed.items() if not self._as_now(seed, record)]
+        The very fewest would be lower the more seeds there are.
+        """
+        lines = (r.get("metrics", {}).get("train", {}) for r in self.finished.values())
+        noted = (sorted(of.get("step_seconds", ())) for of in lines)
+        return min((times[len(times) // 10] for times in noted if times), default=None)
 
-    def _as_now(self, seed: int, record: Record) -> bool:
+    def as_now(self, seed: int) -> bool:
+        """Whether a seed was run with the settings that the row has now."""
+        record = self.by_seed[seed]
         config, then = self.row.config(self.budget, seed), record["config"]
         if isinstance(config, OneStep):
             if record.get("image_size") != config.image_size:
@@ -138,6 +142,26 @@ def read_table(table: Table, results: Path, budget: str) -> dict[str, Runs]:
 def has_results(table: Table, runs: Mapping[str, Runs]) -> bool:
     """Whether any row of a table was run, besides those that it shares with others."""
     return any(runs[row.name].by_seed for row in table.rows if row.kept_in == table.name)
+
+
+def outdated(runs: Mapping[str, Runs], name: str) -> list[int]:
+    """Seeds of a row that were run with other settings than it, or what it begins with, has now."""
+    of = runs[name]
+    before = [] if of.row.begins_with is None else outdated(runs, of.row.begins_with)
+    return [seed for seed in of.by_seed if seed in before or not of.as_now(seed)]
+
+
+def other_network(runs: Mapping[str, Runs], name: str) -> list[int]:
+    """Seeds of a row that began with another network than the result of that row is of.
+
+    It was trained again meanwhile, by other code or on another machine. Older results do not tell.
+    """
+    of = runs[name]
+    if of.row.begins_with is None:
+        return []
+    theirs = {s: r.get("network") for s, r in runs[of.row.begins_with].by_seed.items()}
+    ours = {s: r.get("began_with") for s, r in of.by_seed.items()}
+    return [s for s in ours if None not in (ours[s], theirs.get(s)) and ours[s] != theirs[s]]
 
 
 def shots_of(runs: Mapping[str, Runs]) -> list[int]:
@@ -250,7 +274,7 @@ def _checked(file: Path, row: Row, seed: int) -> Record:
     if missing:
         raise FileFormatError(
             f"{file}: expected the result of a run, got one without {', '.join(missing)}. "
-            f"Move it away, and nsl reproduce makes it again."
+            f"Move it and the run's folder of work away, and nsl reproduce makes it again."
         )
     expected = f"{row.kept_in}/{row.name}, seed {seed}"
     found = f"{record['table']}/{record['row']}, seed {record['seed']}"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors import safe_open
 
 from neural_similarity.fewshot import FewShotConfig, FewShotRun
+from neural_similarity.nn.predictors import PredictedSimilarity
+from neural_similarity.nn.static import SimilarityParametrization
 from neural_similarity.train import Run, TrainConfig
 from neural_similarity.train.build import build_model, build_optimizer
 from neural_similarity.train.distributed import World
@@ -18,7 +23,7 @@ from .layout import channels_last
 from .records import as_columns
 from .rows import OneStep
 
-__all__ = ["about_run", "in_short", "kept", "one_step"]
+__all__ = ["about_run", "fingerprint", "in_short", "kept", "one_step"]
 
 MACHINE = ("neural_similarity", "torch", "python", "machine", "processor", "device", "threads")
 
@@ -37,7 +42,29 @@ def about_run(run: Run | FewShotRun, config: TrainConfig | FewShotConfig) -> dic
         "seconds": max((line["seconds"] for line in metrics), default=0.0),
         "step_seconds": times[len(times) // 2] if times else None,
         "metrics": as_columns(metrics),
+        **_taps_off(run),
     }
+
+
+def _taps_off(run: Run | FewShotRun) -> dict[str, Any]:
+    """How many taps kernel shapes have switched off, and of how many, if there are any."""
+    if not run.has_checkpoint():
+        return {}
+    network = run.load_model() if isinstance(run, Run) else run.load_learner()
+    kinds = (SimilarityParametrization, PredictedSimilarity)
+    layers = (module for module in network.modules() if isinstance(module, kinds))
+    shapes = [D for layer in layers if (D := layer.kernel_shape()) is not None]
+    off = sum(int((D == 0).sum()) for D in shapes)
+    return {"taps_off": [off, sum(D.numel() for D in shapes)]} if shapes else {}
+
+
+def fingerprint(weights: Path) -> str:
+    """Of what is in a file of weights, whatever is said about them there."""
+    digest = hashlib.sha256()
+    with safe_open(weights, framework="pt") as file:
+        for name in sorted(file.keys()):
+            digest.update(name.encode() + file.get_tensor(name).numpy().tobytes())
+    return digest.hexdigest()[:12]
 
 
 def kept(test: dict[str, Any]) -> dict[str, Any]:

@@ -49,9 +49,14 @@ def read_record(file: Path) -> Record | None:
     if not file.is_file():
         return None
     try:
-        record: Record = json.loads(file.read_text(encoding="utf-8"))
+        record = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise FileFormatError(f"{file}: expected JSON, got a damaged file ({error}).") from error
+        record = f"a damaged file ({error})"
+    if not isinstance(record, dict):
+        raise FileFormatError(
+            f"{file}: expected the result of a run as JSON, got {record}. Move it away, and nsl "
+            f"reproduce makes it again."
+        )
     return record
 
 
@@ -73,9 +78,7 @@ def _named(written: Path, file: Path) -> None:
     """Give a file its name, unless another has it."""
     try:
         os.link(written, file)  # fails if there is one, where renaming would replace it
-    except FileExistsError:
-        raise
-    except OSError:  # no such links on this system: then look, and rename
+    except OSError:  # there is one, or there are no such links on this system
         if file.exists():
             raise FileExistsError(f"{file}: expected no result yet, got one.") from None
         written.replace(file)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .commands import command_of
-from .copies import describe_copies
 from .findings import Finding, Runs, compared, findings, shots_of
-from .rows import SEEDS, Table
+from .notes import notes
+from .rows import Table
 from .statistics import Estimate
 from .theory.report import markdown
 
@@ -29,8 +29,8 @@ NONE = "–"
 
 def render(table: Table, runs: Mapping[str, Runs], budget: str) -> str:
     """Title, numbers and notes."""
-    number = table.name.removeprefix("table").partition("-")[0]
-    parts = [f"## Table {number}: {table.title}"]
+    printed_as = table.name.removeprefix("table").partition("-")[0]
+    parts = [f"## Table {printed_as}: {table.title}"]
     if table.sizes:
         parts += [_sizes(table, runs), _commands(table)]
     if table.metric == "accuracy":
@@ -39,8 +39,8 @@ def render(table: Table, runs: Mapping[str, Runs], budget: str) -> str:
     elif any(of.tested or of.diverged for of in runs.values()):
         parts += [_numbers(table, runs)]
     parts += pairs(table, runs)
-    notes = [f"- {note}" for note in _notes(table, runs, budget)]
-    return "\n\n".join([*parts, "\n".join(notes)])
+    below = [f"- {note}" for note in notes(table, runs, budget)]
+    return "\n\n".join([*parts, "\n".join(below)])
 
 
 def pairs(table: Table, runs: Mapping[str, Runs], briefly: bool = False) -> Iterator[str]:
@@ -91,15 +91,15 @@ def signed(of: Estimate, briefly: bool = False) -> str:
 
 def published(numbers: Mapping[str, Any], name: str, shots: int | None) -> str:
     """A number that was printed elsewhere."""
-    number = numbers.get(name)
-    if isinstance(number, Mapping):
-        number = number.get(shots)
-    return NONE if number is None else f"{number:.2f}"
+    printed = numbers.get(name)
+    if isinstance(printed, Mapping):
+        printed = printed.get(shots)
+    return NONE if printed is None else f"{printed:.2f}"
 
 
-def in_shots(number: int) -> str:
+def in_shots(count: int) -> str:
     """Examples a class, in words."""
-    return f"{number} shot{'s' * (number > 1)}"
+    return f"{count} shot{'s' * (count > 1)}"
 
 
 def _numbers(table: Table, runs: Mapping[str, Runs], shots: int | None = None) -> str:
@@ -116,7 +116,7 @@ def _numbers(table: Table, runs: Mapping[str, Runs], shots: int | None = None) -
             "seeds": str(len(found.runs.by_seed)),
             "parameters": _count(found.parameters),
             "adapted": _count(found.adapted),
-            "minutes": NONE if shots or found.minutes is None else f"{found.minutes:.1f}",
+            "minutes": NONE if shots or found.minutes is None else _minutes(found.minutes),
             "verdict": _verdict(found, table.baseline),
         }
         for head, cell in cells.items():
@@ -133,7 +133,7 @@ def _sizes(table: Table, runs: Mapping[str, Runs]) -> str:
             found.row.title,
             NONE if size is None else f"{size / 1e6:.2f}",
             published(table.sizes, found.row.name, None),
-            NONE if step is None else f"{step:.2f}",
+            NONE if step is None else f"{step:.1f}",
         )
         for column, cell in zip(columns.values(), cells, strict=True):
             column.append(cell)
@@ -164,80 +164,9 @@ def _verdict(found: Finding, baseline: str | None = None) -> str:
     return said if "seeds" in found.difference.over else f"{said}, one seed"
 
 
-def _notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]:
-    yield f"Budget `{budget}`: {table.budgets[budget]}."
-    yield from table.notes
-    yield from (f"{row.title}: {row.departs}" for row in table.rows if row.departs)
-    begun = [f"`{row.name}` with `{row.begins_with}`" for row in table.rows if row.begins_with]
-    if begun:
-        yield f"Begin with the network that another row has trained: {', '.join(begun)}."
-    for name, of in runs.items():
-        if of.diverged:
-            steps = (f"{of.by_seed[s]['diverged']} (seed {s})" for s in of.diverged)
-            yield f"`{name}` diverged at step {', '.join(steps)}."
-    if table.metric == "accuracy":
-        yield from _fewer_episodes(runs, table.baseline)
-    seeds = max(len(of.by_seed) for of in runs.values())
-    if seeds < SEEDS and any(of.tested for of in runs.values()):
-        yield f"Seeds: {seeds} of the {SEEDS} that are asked for."
-    missing = list(_missing(runs))
-    if missing:
-        yield f"Not run yet: {'; '.join(missing)}."
-    outdated = [_seeds(name, of.outdated()) for name, of in runs.items() if of.outdated()]
-    if outdated:
-        yield f"Run with other settings than the row has now: {'; '.join(outdated)}."
-    records = [record for of in runs.values() for record in of.by_seed.values()]
-    for record in records:
-        if len(_commits(record)) > 1:
-            yield (
-                f"`{record['row']}` seed {record['seed']} was begun and gone on with by different "
-                f"code: {', '.join(f'`{one}`' for one in _commits(record))}."
-            )
-    yield from describe_copies(records)
-    yield _hardware(records)
-
-
-def _commits(record: dict[str, Any]) -> list[str]:
-    """What code a run was worked on with; older results name the last alone."""
-    return list(record.get("commits", [record["commit"]]))
-
-
-def _fewer_episodes(runs: Mapping[str, Runs], baseline: str) -> Iterator[str]:
-    """Rows whose mean is not over the episodes of the baseline's."""
-    counts = {
-        name: {len(t["accuracies"]) for r in of.finished.values() for t in r["tests"]}
-        for name, of in runs.items()
-    }
-    usual = max(counts[baseline], default=0)
-    for name, of_row in counts.items():
-        if of_row and min(of_row) < usual:
-            yield (
-                f"`{name}` was tested on {min(of_row)} episodes, the first of the {usual} that the "
-                f"baseline had; its difference is over those."
-            )
-
-
-def _missing(runs: Mapping[str, Runs]) -> Iterator[str]:
-    """Rows without any seed, then seeds that other rows of the table have."""
-    if never := [f"`{name}`" for name, of in runs.items() if not of.by_seed]:
-        yield ", ".join(never)
-    wanted = {seed for of in runs.values() for seed in of.by_seed}
-    for name, of in runs.items():
-        lacking = sorted(wanted - of.by_seed.keys())
-        if lacking and of.by_seed:
-            yield _seeds(name, lacking)
-
-
-def _hardware(records: Sequence[dict[str, Any]]) -> str:
-    machines = {
-        f"{e['processor']}, {e['device']}, {e['threads']} thread{'s' * (e['threads'] > 1)} a "
-        f"process, PyTorch {e['torch']}, Python {e['python']}"
-        for record in records
-        if (e := record.get("environment"))
-    }
-    commits = {f"`{one}`" for record in records for one in _commits(record)}
-    said = [*sorted(machines), f"commit {', '.join(sorted(commits))}"]
-    return f"Machine: {'; '.join(said)}."
+def _minutes(of: float) -> str:
+    """Two digits: machines do other work as well."""
+    return f"{of:.0f}" if of >= 10 else f"{of:.1f}"
 
 
 def _interval(of: Estimate, briefly: bool) -> str:
@@ -249,12 +178,8 @@ def _interval(of: Estimate, briefly: bool) -> str:
     return said if briefly or "seeds" in of.over else f"{said} over {of.over}"
 
 
-def _count(number: int | None) -> str:
-    return NONE if number is None else f"{number:,}"
-
-
-def _seeds(name: str, seeds: Sequence[int]) -> str:
-    return f"`{name}` seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+def _count(of: int | None) -> str:
+    return NONE if of is None else f"{of:,}"
 
 
 def _table(columns: Mapping[str, Sequence[str]]) -> str:

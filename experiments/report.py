@@ -16,7 +16,7 @@ from neural_similarity.errors import RunError
 
 from .findings import Runs, findings, has_results, read_table, shots_of
 from .records import RESULTS, write_text
-from .rendering import difference, in_shots, ours, pairs, published, render
+from .rendering import NONE, difference, in_shots, ours, pairs, published, render
 from .rows import BUDGETS, Table
 from .tables import TABLES
 from .theory.report import markdown
@@ -34,8 +34,8 @@ PICTURES = {
     "table4": (
         "error-over-time.png",
         "Table 4: test error over training time and over epochs. Lines are means over seeds, bands "
-        "reach from the best seed to the worst. Time is steps times the fewest seconds that a step "
-        "took.",
+        "reach from the best seed to the worst. Time is steps times the seconds of a little "
+        "disturbed one.",
     ),
     "table6": (
         "accuracy-over-adapted.png",
@@ -51,9 +51,9 @@ network, not of its method. Differences to the baseline are paired, seed by seed
 tested on the same episodes, episode by episode as well; a row that was tested on fewer episodes is
 compared on those. A difference whose interval contains zero is not separated. Nothing is corrected
 for the number of rows: among twenty rows that are all equal, one is expected to look separated.
-Minutes are the steps of training times the fewest seconds that any seed noted for one (a median
-over fifty): the machine did other work as well, not always as much. Every JSON file names the
-copies of the data by fingerprint.
+Minutes are the steps of training times the seconds of one in the fastest tenth of a seed's
+measurements, of the best seed: the machine did other work as well, not always as much, and the same
+training may differ by a twentieth. Every JSON file names the copies of the data by fingerprint.
 """
 
 
@@ -217,7 +217,7 @@ def _short_table(table: Table, runs: Mapping[str, Runs]) -> str:
         columns.append([ours(one, briefly=True) for one in of])
         for source, numbers in known.items():
             cells = [published(numbers, one.row.name, n) for one in of]
-            if set(cells) != {"–"}:
+            if set(cells) != {NONE}:
                 head.append(source)
                 columns.append(cells)
         head.append("difference")

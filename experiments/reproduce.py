@@ -57,10 +57,10 @@ Work = Annotated[Path, typer.Option(help="Folder of the runs themselves.")]
 def list_tables(budget: Budget = "short", seeds: Seeds = SEEDS, results: Results = RESULTS) -> None:
     """Tables and rows, and how many seeds of each are done.
 
-    A result that was made with other settings than its row has now stays and counts: move its file
-    away to have it made again.
+    A result that was made with other settings than its row has now stays and counts: move its file,
+    and its run in the folder of work, away to have it made again.
     """
-    from .findings import read_table
+    from .findings import outdated, read_table
 
     _check_budget(budget)
     print("Budgets:")
@@ -68,10 +68,12 @@ def list_tables(budget: Budget = "short", seeds: Seeds = SEEDS, results: Results
         print(f"  {name:6} {meaning}")
     for one in TABLES.values():
         print(f"\n{one.name}: {one.title}\n  {budget}: {one.budgets[budget]}")
-        for row in read_table(one, results, budget).values():
-            done = sum(seed in row.by_seed for seed in range(seeds))
-            old = f", {len(row.outdated())} with other settings" if row.outdated() else ""
-            print(f"  {row.row.name:24} {row.row.title:70} {done} of {seeds}{old}")
+        runs = read_table(one, results, budget)
+        for name, of in runs.items():
+            done = sum(seed in of.by_seed for seed in range(seeds))
+            old = len(outdated(runs, name))
+            said = f", {old} with other settings" if old else ""
+            print(f"  {name:24} {of.row.title:70} {done} of {seeds}{said}")
 
 
 def _table_command(name: str, title: str) -> None:

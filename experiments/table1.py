@@ -44,8 +44,9 @@ def cnn_predictor_bare(base: TrainConfig) -> TrainConfig:
 def dynamic_authors(base: TrainConfig) -> TrainConfig:
     """Dynamic NSN (SphereNet), begun as the authors' †
 
-    As the CNN predictors above begin, so that what differs is the predictor alone: after two
-    epochs this start is eight points behind the identity (trial cifar10-dynamic-authors-start).
+    As the CNN predictors above begin, so that what differs is the predictor alone. In a trial of
+    two epochs, with a rate of 0.03, this start was eight points behind the identity
+    (cifar10-dynamic-authors-start).
     """
     return replace(base, similarity="dynamic", predictor_options={"start": "authors"})
 

@@ -12,16 +12,32 @@ from .table4 import CIFAR10, IN_WORDS, ON_CIFAR10
 _rows, row = rows_of("table2", CIFAR10)
 
 
+# The paper tells neither where D_r begins, nor α. Ours begins at one. With α at 0.5 no gradient
+# reached it in the steps of the short budget, so that nothing was learned of the shape.
+_SHAPE = {"threshold": 0.9}
+
+
 @row()
 def static_joint(base: TrainConfig) -> TrainConfig:
-    """Static NSN (J)"""
-    return replace(base, similarity="static", structure="kernel_shape")
+    """Static NSN (J)
+
+    The paper does not tell its threshold of the kernel shape: ours is 0.9, from numbers that begin
+    at one and do not decay.
+    """
+    return _joint(base, "static")
 
 
 @row()
 def dynamic_joint(base: TrainConfig) -> TrainConfig:
-    """Dynamic NSN (J)"""
-    return replace(base, similarity="dynamic", structure="kernel_shape")
+    """Dynamic NSN (J)
+
+    The same threshold.
+    """
+    return _joint(base, "dynamic")
+
+
+def _joint(base: TrainConfig, similarity: str) -> TrainConfig:
+    return replace(base, similarity=similarity, structure="kernel_shape", structure_options=_SHAPE)
 
 
 TABLE = Table(
@@ -44,5 +60,6 @@ TABLE = Table(
         "dynamic-joint": 6.64,
     },
     budgets=IN_WORDS,
+    pairs=(("static-joint", "static-diagonal"), ("dynamic-joint", "dynamic-diagonal")),
 )
 TABLES = (TABLE,)

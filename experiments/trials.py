@@ -16,6 +16,7 @@ from typing import Any
 from neural_similarity.errors import NeuralSimilarityError, RunError
 from neural_similarity.fewshot import FewShotConfig, FewShotRun
 from neural_similarity.train import Run
+from neural_similarity.train.folders import read_json
 
 from .commands import command_of
 from .findings import on_same_episodes
@@ -53,8 +54,9 @@ def keep(run_folder: Path, name: str, beside: str | None, results: Path = RESULT
 
 def _opened(folder: Path) -> Run | FewShotRun:
     """A run of either kind."""
-    settings = read_record(folder / "config.json") or {}
-    return FewShotRun.open(folder) if settings.get("kind") == "fewshot" else Run.open(folder)
+    file = folder / "config.json"
+    kind = read_json(file, dict).get("kind") if file.is_file() else None
+    return FewShotRun.open(folder) if kind == "fewshot" else Run.open(folder)
 
 
 def _all_tests(run: FewShotRun) -> Record:
@@ -80,7 +82,8 @@ def render_trials(results: Path) -> Iterator[str]:
     yield (
         "Runs from seeds that no table has, made to find reasons. Intervals are over the episodes\n"
         "or images that one network each was tested on. `--backbone` is another trial's network;\n"
-        "with `validation` the error is that on images held back from training."
+        "with `validation` the error is that on images held back from training. Their files name\n"
+        "the commit that kept them, not that which ran them."
     )
     few_shot = {name: record for name, record in records.items() if "tests" in record}
     yield from _section(
@@ -111,8 +114,18 @@ def _section(
             for name, record in records.items()
         ]
         yield markdown(["trial", *columns], rows)
-        commands = (f"$ {record['command']} --out runs/{name}" for name, record in records.items())
-        yield "```console\n" + "\n".join(commands) + "\n```"
+        commands = [line for name, record in records.items() for line in _commands(name, record)]
+        yield "```console\n" + "\n".join(f"$ {line}" for line in commands) + "\n```"
+
+
+def _commands(name: str, record: Record) -> Iterator[str]:
+    """How a trial was trained, and tested if a command of its own does that."""
+    yield f"{record['command']} --out runs/{name}"
+    by_episodes: dict[int, list[str]] = {}
+    for test in record.get("tests", ()):
+        by_episodes.setdefault(len(test["accuracies"]), []).append(str(test["n_shot"]))
+    for episodes, shots in by_episodes.items():
+        yield f"nsl fewshot eval runs/{name} --shots {','.join(shots)} --episodes {episodes}"
 
 
 def _error(record: Record) -> str:

@@ -23,7 +23,7 @@ from neural_similarity.fewshot import FewShotConfig, FewShotRun, Trial, train_me
 from neural_similarity.train import Run, TrainConfig, train
 
 from .jobs import Job
-from .measured import about_run, in_short, kept, one_step
+from .measured import about_run, fingerprint, in_short, kept, one_step
 from .records import commit, read_record, record_file, write_record, write_text
 from .rows import OneStep
 
@@ -98,7 +98,8 @@ class Queue:
                     raise RunError(
                         f"{job.name}: expected to come to its end again, got a loss that is no "
                         f"number at step {ended['diverged']}. Its kept result is of other code or "
-                        f"another machine. Move {self._file(job)} away to have it made again."
+                        f"another machine. Move {self._file(job)} and {self.work / job.name} away "
+                        f"to have it made again."
                     )
             else:
                 self.tell(f"{job.name}: begins")
@@ -123,6 +124,8 @@ class Queue:
 
     def _record(self, job: Job) -> dict[str, Any]:
         config = job.row.config(job.budget, job.seed)
+        if not isinstance(config, OneStep):
+            self._make_room(job)
         commits = self._commits(job)
         about = {
             "table": job.row.kept_in,
@@ -142,30 +145,59 @@ class Queue:
         found = {**about_run(run, self._told_config(job)), **ended}
         if isinstance(run, FewShotRun):
             tests = [] if ended else run.evaluate([Trial(n) for n in SHOTS], watch=self._tests(job))
-            return {**about, **found, "tests": [kept(test) for test in tests]}
+            return {**about, **found, **self._networks(run), "tests": [kept(t) for t in tests]}
         last = [line for line in run.metrics() if line["kind"] == "eval"][-1:]
         error = {} if ended or not last else {"error": last[0]["error"]}
         return {**about, **found, **error}
 
     def _carried_out(self, job: Job) -> tuple[Run | FewShotRun, dict[str, Any]]:
         """Train, or go on; to diverge is a result, too."""
-        folder = self.work / job.name
-        config = replace(job.row.training(job.budget, job.seed), data_dir=self.data_dir)
+        run = self._run(job)
         watch = None if self.watch is None else self.watch(job.name)
-        run: Run | FewShotRun
         try:
-            if isinstance(config, FewShotConfig):
-                if job.before is not None:
-                    # The same words from whatever folder it is gone on with.
-                    config = replace(config, backbone=str((self.work / job.before.name).resolve()))
-                run = FewShotRun(folder, config)
-                train_method(config, folder, resume=True, watch=watch)
+            if isinstance(run, FewShotRun):
+                train_method(run.config, run.folder, resume=True, watch=watch)
             else:
-                run = Run(folder, config)
-                train(config, folder, resume=True, watch=watch)
+                train(run.config, run.folder, resume=True, watch=watch)
         except DivergedError as error:
             return run, {"diverged": error.step}
         return run, {}
+
+    def _run(self, job: Job) -> Run | FewShotRun:
+        """What a job trains, and where."""
+        folder = self.work / job.name
+        config = replace(job.row.training(job.budget, job.seed), data_dir=self.data_dir)
+        if isinstance(config, TrainConfig):
+            return Run(folder, config)
+        if job.before is not None:
+            # The same words from whatever folder it is gone on with.
+            config = replace(config, backbone=str((self.work / job.before.name).resolve()))
+        return FewShotRun(folder, config)
+
+    def _make_room(self, job: Job) -> None:
+        """Set aside what cannot be gone on with, as the row has other settings now."""
+        run, commits = self._run(job), self.work / f"{job.name}.commits"
+        try:
+            run.check_folder(resume=True, force=False)
+        except RunError as reason:
+            count = next(n for n in range(1, 1000) if not _aside(run.folder, n).exists())
+            aside = _aside(run.folder, count)
+            self.tell(f"{job.name}: set aside as {aside.name}, and begun anew ({reason})")
+            run.folder.rename(aside)
+            if commits.is_file():
+                commits.rename(aside.with_name(f"{aside.name}.commits"))
+
+    @staticmethod
+    def _networks(run: FewShotRun) -> dict[str, str]:
+        """The network that a run has trained, and that with which it began, by fingerprint."""
+        runs = {"network": run}
+        if run.config.backbone is not None:
+            runs["began_with"] = FewShotRun.open(run.config.backbone)
+        return {
+            name: fingerprint(of.weights(of.chosen()))
+            for name, of in runs.items()
+            if of.has_checkpoint()
+        }
 
     @staticmethod
     def _told_config(job: Job) -> TrainConfig | FewShotConfig:
@@ -193,6 +225,10 @@ class Queue:
 
     def _file(self, job: Job) -> Path:
         return record_file(self.results, job.row, job.budget, job.seed)
+
+
+def _aside(folder: Path, count: int) -> Path:
+    return folder.with_name(f"{folder.name}.old-{count}")
 
 
 def _diverged_before(before: dict[str, Any], config: TrainConfig | FewShotConfig) -> dict[str, Any]:

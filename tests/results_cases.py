@@ -48,11 +48,12 @@ def keep_tests(results: Path, row: str, seed: int, tests, adapted=645, fingerpri
         {
             "n_shot": shots, "mean": sum(of) / len(of), "accuracies": of, "adapted": adapted,
             "fingerprint": f"{fingerprint}{shots}-{len(of)}", "data_copy": "t", "n_way": 5,
-            "n_query": 15, "episode_seed": 0,
+            "n_query": 15, "episode_seed": 0, "weights_step": 200,
         }
         for shots, of in zip((1, 5), tests, strict=True)
     ]  # fmt: skip
-    return keep(results, "table6", row, seed, tests=kept)
+    metrics = {"eval": {"step": [50, 100, 200], "error": [0.6, 0.5, 0.4]}}
+    return keep(results, "table6", row, seed, tests=kept, metrics=metrics)
 
 
 def change(file: Path, **changes) -> None:

@@ -5,23 +5,20 @@ import json
 import os
 import re
 import shutil
-import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from command import nsl, one_line
+import torch
 from killing import Killed, killed_at
-from rich.progress import Progress
 
 from experiments.jobs import jobs_of
+from experiments.measured import about_run
 from experiments.records import as_columns, commit, read_record, record_file, write_record
-from experiments.reproduce import _Shown
 from experiments.rows import BUDGETS, OneStep
 from experiments.tables import TABLES, table
 from experiments.work import Queue, _claimed
-from neural_similarity.cli._progress import TrainingBar
-from neural_similarity.errors import DivergedError, RunError
+from neural_similarity.errors import DivergedError, FileFormatError, RunError
+from neural_similarity.train import Run
 from neural_similarity.train.build import build_model
 
 # Rows of the other two are the same at the smoke budget.
@@ -188,10 +185,65 @@ def test_a_result_is_never_replaced(links, tmp_path, monkeypatch):
         monkeypatch.setattr(os, "link", no_links)
     file = tmp_path / "a" / "b.json"
     write_record(file, {"error": 0.5})
-    with pytest.raises(FileExistsError):
+    with pytest.raises(FileExistsError, match=r"b\.json: expected no result yet, got one\."):
         write_record(file, {"error": 0.1})
     assert read_record(file) == {"error": 0.5}
     assert list(file.parent.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("text", ["null", "[1]", '{"error": 0.', ""])
+def test_a_damaged_result_is_not_taken_for_a_missing_one(text, tmp_path):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(FileFormatError, match=r"a\.json: expected .* Move it away"):
+        read_record(tmp_path / "a.json")
+
+
+def test_what_was_begun_with_other_settings_is_set_aside(tmp_path):
+    said = []
+    queue = Queue(tmp_path / "results", tmp_path / "work", tell=said.append)
+    (job,) = jobs_of([table("table4")], "smoke", 1, ["cnn"])
+    faster = replace(job, row=replace(job.row, change=lambda base: replace(base, lr=0.5)))
+    for other in (faster, faster):
+        with pytest.raises(Killed):
+            replace(queue, watch=lambda name: killed_at(2)).run([other])
+    assert len(said) == 2, "the same settings are gone on with"
+    queue.run([job])
+    assert said[3].startswith("table4/smoke/cnn-0: set aside as cnn-0.old-1, and begun anew (")
+    assert "got others for lr" in said[3]
+    record = read_record(record_file(queue.results, job.row, "smoke", 0))
+    assert (record["config"]["lr"], record["commits"]) == (None, [record["commit"]])
+    aside = queue.work / "table4" / "smoke" / "cnn-0.old-1"
+    assert json.loads((aside / "config.json").read_text())["lr"] == 0.5
+    assert aside.with_name("cnn-0.old-1.commits").is_file()
+
+
+def test_networks_are_known_again(tmp_path):
+    queue = Queue(tmp_path / "results", tmp_path / "work", tell=lambda line: None)
+    jobs = jobs_of([table("table6")], "smoke", 1, ["nearest", "proto"])
+    queue.run(jobs)
+    finetune, nearest, proto = (
+        read_record(record_file(queue.results, job.row, "smoke", 0)) for job in jobs
+    )
+    assert nearest["began_with"] == finetune["network"]
+    assert "began_with" not in proto
+    assert proto["network"] != finetune["network"]
+
+
+def test_taps_that_were_switched_off_are_counted(tmp_path, monkeypatch):
+    queue = Queue(tmp_path / "results", tmp_path / "work", tell=lambda line: None)
+    (static, dynamic) = jobs_of([table("table2")], "smoke", 1, ["static-joint", "dynamic-joint"])
+    queue.run([static, dynamic])
+    for job in (static, dynamic):
+        run = queue._run(job)
+        model = run.load_model()
+        masks = [p for name, p in model.named_parameters() if "shape" in name.rpartition(".")[2]]
+        with torch.no_grad():
+            masks[0][:4], masks[3][0] = 0.2, 0.89
+        monkeypatch.setattr(Run, "load_model", lambda _, model=model: model)
+        before = sum(int((mask <= 0.9).sum()) for mask in masks)
+        assert about_run(run, run.config)["taps_off"] == [before, 81]
+        assert before >= 5
+        monkeypatch.undo()
 
 
 def test_processes_share_a_queue(tmp_path):
@@ -300,89 +352,3 @@ def test_the_widened_network_has_as_many_parameters_as_the_dynamic_one():
 
 def features(model):
     return sum(p.numel() for name, p in model.named_parameters() if "classifier" not in name)
-
-
-def test_the_command(capsys, monkeypatch, tmp_path):
-    results = ("--results", tmp_path / "results")
-    listed = nsl(capsys, monkeypatch, "reproduce", "list", *results)
-    assert listed.code == 0
-    assert all(name in listed.out for name in (*TABLES, *BUDGETS))
-    done = nsl(
-        capsys, monkeypatch, "reproduce", "table4", "--budget", "smoke", "--seeds", 1, "--rows",
-        "cnn", *results, "--work", tmp_path / "work",
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    assert "runs: 1, to be done: 1\n" in done.out
-    again = nsl(capsys, monkeypatch, "reproduce", "list", "--budget", "smoke", *results)
-    assert re.search(r"^  cnn +Baseline CNN +1 of 3$", again.out, re.MULTILINE)
-    file = tmp_path / "results" / "table4" / "smoke" / "cnn-0.json"
-    record = json.loads(file.read_text())
-    file.write_text(json.dumps({**record, "config": {**record["config"], "lr": 7.0}}))
-    changed = nsl(capsys, monkeypatch, "reproduce", "list", "--budget", "smoke", *results)
-    assert "1 of 3, 1 with other settings" in changed.out
-
-
-def test_without_the_data(capsys, monkeypatch, tmp_path):
-    where = ("--results", tmp_path / "r", "--work", tmp_path / "w", "--data-dir", tmp_path)
-    said = one_line(nsl(capsys, monkeypatch, "reproduce", "table4", "--rows", "cnn", *where))
-    assert "cifar10: expected the files" in said
-    assert not (tmp_path / "r").exists()
-
-
-def test_ctrl_c_is_one_line_and_the_command_goes_on(capsys, monkeypatch, tmp_path):
-    def stopped(self, line):
-        if line["kind"] == "step" and line["step"] == 2:
-            signal.raise_signal(signal.SIGINT)
-
-    words = (
-        "reproduce", "table4", "--budget", "smoke", "--seeds", 1, "--rows", "cnn",
-        "--results", tmp_path / "results", "--work", tmp_path / "work",
-    )  # fmt: skip
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingBar, "__call__", stopped)
-        ended = nsl(capsys, patch, *words)
-    assert (ended.code, ended.err) == (130, "nsl: stopped. The same command goes on.\n")
-    assert not (tmp_path / "results").exists()
-    done = nsl(capsys, monkeypatch, *words)
-    assert done.code == 0
-    assert "table4/smoke/cnn-0: error" in done.out
-
-
-def test_bars_show_training_and_tests_and_go_when_they_are_over():
-    with Progress(*TrainingBar.columns(), disable=True) as bar:
-        shown = _Shown(bar)
-        shown.training("finetune")({"kind": "step", "step": 2, "total": 3, "loss": 1.0})
-        (task,) = bar.tasks
-        assert (task.description, task.completed, task.total) == ("finetune", 2, 3)
-        for done in (4, 8):
-            shown.tests("finetune 1shot", done, 8)
-            (task,) = bar.tasks
-            assert (task.description, task.completed, task.total) == ("finetune 1shot", done, 8)
-        shown.training("nearest")
-        assert [task.description for task in bar.tasks] == ["nearest"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("table4", "--budget", "long"), "expected a budget among smoke, short, paper"),
-        (("table4", "--rows", "cnm"), "expected a row among cnn, cnn-plus"),
-        (("table4", "--seeds", "0"), "--seeds"),
-        (("tabel4",), "No such command 'tabel4'"),
-    ],
-)
-def test_bad_input(words, said, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    ended = nsl(capsys, monkeypatch, "reproduce", *words)
-    assert said in one_line(ended)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_the_repository(capsys, monkeypatch, tmp_path):
-    import neural_similarity.cli.reproduce as command
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "__file__", str(tmp_path / "a" / "b" / "c" / "reproduce.py"))
-    said = one_line(nsl(capsys, monkeypatch, "reproduce", "list"))
-    assert "Clone the repository" in said
-    assert Path("experiments").exists() is False
