@@ -20,7 +20,7 @@ __all__ = ["draw_accuracy", "draw_error", "spread"]
 
 _DASHES = {
     "cnn-plus": "--", "static-unconstrained": "--", "dynamic-unconstrained": "--",
-    "cnn-lower-rate": ":", "dynamic-lower-rate": ":",
+    "cnn-lower-rate": ":", "dynamic-lower-rate": ":", "cnn-plus-lower-rate": "-.",
 }  # fmt: skip
 _DPI = 100  # small files: these pictures are kept in the repository
 _NAME, _ASIDE, _LINE = 95, 14, 11  # points: room for a name, left of it, and its height

@@ -45,15 +45,17 @@ PICTURES = {
 }
 HOW_TO_READ = """
 Intervals are 95 %. With several seeds they are over seeds (Student's t), and over episodes too
-where all seeds were tested on the same: both are drawn by chance. One seed has an interval
-over its episodes, or over the test images (Wilson's), and the table says so: it tells of that
-network, not of its method. Differences to the baseline are paired, seed by seed; where all were
-tested on the same episodes, episode by episode as well; a row that was tested on fewer episodes is
-compared on those. A difference whose interval contains zero is not separated. Nothing is corrected
-for the number of rows: among twenty rows that are all equal, one is expected to look separated.
-Minutes are the steps of training times the seconds of one in the fastest tenth of a seed's
-measurements, of the best seed: the machine did other work as well, not always as much, and the same
-training may differ by a twentieth. Every JSON file names the copies of the data by fingerprint.
+where all seeds were tested on the same: both are drawn by chance. One seed has an interval over its
+episodes, or over the test images (Wilson's), and the table says so: it tells of that network, not
+of its method. Differences to the baseline are paired, seed by seed; where all were tested on the
+same episodes, episode by episode as well; a row that was tested on fewer episodes is compared on
+those. A difference whose interval contains zero is not separated. Nothing is corrected for the
+number of rows: among twenty rows that are all equal, one is expected to look separated. Minutes are
+the steps of training times the seconds of one in the fastest tenth of a seed's measurements, of the
+best seed: the machine did other work as well, not always as much, and the same training may differ
+by a twentieth. Parameters are all that were trained: where few-shot methods learn from images, with
+the classifier of the training classes that episodes have no use for. Every JSON file names the
+copies of the data by fingerprint.
 """
 
 

@@ -159,7 +159,10 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
 
     @row()
     def wide_parameters(base: FewShotConfig) -> FewShotConfig:
-        """Finetuning, as many parameters as the dynamic NSN †"""
+        """Finetuning, as many parameters as the dynamic NSN †
+
+        As many without the classifier of the training classes.
+        """
         width = widened(base.options["width"], _hidden(base))
         return replace(_tuned(base), options={"width": width})
 
@@ -230,10 +233,6 @@ _AT_LENGTH = (
     "200 passes in one cycle of the learning rate (the paper says neither), train and validation "
     "classes but for MAML and the meta-learned, 64 hidden units"
 )
-_COUNTED = (
-    "Parameters are all that were trained. In rows that learn from images a classifier of the "
-    "training classes is among them, which episodes have no use for."
-)
 _FEWER = "The static NSN is tested on the first 200 of the 600 episodes."
 ON_CIFAR_FS = Table(
     name="table6",
@@ -260,7 +259,6 @@ ON_CIFAR_FS = Table(
         "(2019) give for networks of four layers, most of 64 filters, trained to their end.",
         "† Not in the paper.",
         _CHOSEN,
-        _COUNTED,
         "MAML and the meta-learned rows see far fewer images at that budget: 800 tasks, 400, and "
         "200 of the dynamic one. " + _FEWER,
     ),
@@ -304,7 +302,6 @@ ON_MINI_IMAGENET = Table(
         "papers, whose networks were trained elsewhere. It has no number for one shot. Its dynamic "
         "NSN with CNN-9 (77.44) is not among the rows.",
         _CHOSEN,
-        _COUNTED,
         "MAML sees far fewer images at that budget, 800 tasks, and the meta-learned static NSN "
         "400. " + _FEWER,
     ),
