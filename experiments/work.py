@@ -179,10 +179,10 @@ class Queue:
         run, commits = self._run(job), self.work / f"{job.name}.commits"
         try:
             run.check_folder(resume=True, force=False)
-        except RunError as reason:
+        except RunError:
             count = next(n for n in range(1, 1000) if not _aside(run.folder, n).exists())
             aside = _aside(run.folder, count)
-            self.tell(f"{job.name}: set aside as {aside.name}, and begun anew ({reason})")
+            self.tell(f"{job.name}: begun with other settings; set aside as {aside.name}")
             run.folder.rename(aside)
             if commits.is_file():
                 commits.rename(aside.with_name(f"{aside.name}.commits"))

@@ -208,8 +208,7 @@ def test_what_was_begun_with_other_settings_is_set_aside(tmp_path):
             replace(queue, watch=lambda name: killed_at(2)).run([other])
     assert len(said) == 2, "the same settings are gone on with"
     queue.run([job])
-    assert said[3].startswith("table4/smoke/cnn-0: set aside as cnn-0.old-1, and begun anew (")
-    assert "got others for lr" in said[3]
+    assert said[3] == "table4/smoke/cnn-0: begun with other settings; set aside as cnn-0.old-1"
     record = read_record(record_file(queue.results, job.row, "smoke", 0))
     assert (record["config"]["lr"], record["commits"]) == (None, [record["commit"]])
     aside = queue.work / "table4" / "smoke" / "cnn-0.old-1"
