@@ -42,5 +42,8 @@ def features(count: int = 2, size: int = 5, n_shot: int = N_SHOT) -> tuple[Tenso
 
 
 def made(name: str, **options: object) -> tuple[Method, Learner]:
+    """A method and its learner; what tunes for epochs does so for few."""
+    if hasattr(create_method(name), "epochs"):
+        options = {"epochs": 3, **options}
     method = create_method(name, **options)
     return method, learner_of(method)

@@ -125,13 +125,15 @@ def test_the_dispatcher_takes_the_compiled_path_where_it_can() -> None:
     assert registered._choose(torch.zeros(1, device="meta")) is panels
 
 
-def test_a_damaged_library_is_built_again(tmp_path: Path) -> None:
+def test_a_damaged_library_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if compiled.load() is None:
         pytest.skip("no compiler")
-    whole = compiled._library()
+    whole, built = compiled._library(), []
     for file in (whole, whole.with_suffix(".sha256")):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     copy = tmp_path / whole.name
+    monkeypatch.setenv("NEURAL_SIMILARITY_CACHE", str(tmp_path))
+    monkeypatch.setattr(compiled, "_build", lambda path, flags: built.append(path))
+    assert (compiled._library(), built) == (copy, [])
     copy.write_bytes(copy.read_bytes()[:-1000])
-    assert not compiled._is_whole(copy)
-    assert compiled._is_whole(whole)
+    assert (compiled._library(), built) == (copy, [copy])

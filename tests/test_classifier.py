@@ -312,3 +312,25 @@ def test_code_is_run_only_when_it_is_named_again(tmp_path):
         read = ns.FewShotClassifier.load(tmp_path / "birds", again)
         assert np.array_equal(read.predict_proba(NEW), learned.predict_proba(NEW))
     assert isinstance(plain_factory(), nn.Module)
+
+
+def test_probabilities_are_of_scores_over_the_temperature():
+    images, labels = pictures((4, 3, 5))
+    made = ns.FewShotClassifier("ridge", backbone(), folds=3).fit(images, labels)
+    temperature = made.cross_validation_.temperature
+    assert temperature != 1
+    numbers = torch.tensor([int(label[-1]) for label in labels])
+    pixels = torch.stack([SEEN.read(image) for image in images])
+    adapter = make_adapter("ridge", backbone(), pixels, numbers, 3)
+    scores = adapter.scores(adapter.fit(torch.arange(12)), torch.arange(12))
+    expected = (scores / temperature).softmax(1)
+    np.testing.assert_allclose(made.predict_proba(images), expected, rtol=1e-4)  # float32
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_the_square_in_the_middle_is_read(interpolation):
+    image = np.random.default_rng(0).integers(0, 255, (40, 60, 3), np.uint8)
+    seen = Preprocessing(10, (0.5,) * 3, (0.5,) * 3, crop=0.5, interpolation=interpolation)
+    by = Image.Resampling[interpolation.upper()]
+    middle = Image.fromarray(image).resize((10, 10), by, box=(20, 10, 40, 30))
+    assert torch.equal(seen.read(image), torch.from_numpy(np.array(middle)).permute(2, 0, 1))

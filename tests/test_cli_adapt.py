@@ -14,6 +14,7 @@ from PIL import Image
 
 import neural_similarity as ns
 from neural_similarity.fewshot import adapters, save_backbone
+from neural_similarity.ops.similarity_conv import compiled
 
 pytest.importorskip("onnxruntime")
 GUIDE = (Path(__file__).parent.parent / "docs" / "adapt.md").read_text()
@@ -29,6 +30,7 @@ def run(capsys, monkeypatch, tmp_path):
     """The command, beside a folder of images and backbones of both kinds."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(adapters, "_IMAGE_STEPS", 50)
+    compiled.load()  # from the usual cache, before there is an empty one
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     images, labels = pictures(COUNTS, size=(12, 9))
     for number, (image, label) in enumerate(zip(images, labels, strict=True)):

@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 
 import neural_similarity as ns
 from neural_similarity.train import Run
+from neural_similarity.train.build import build_model
+from neural_similarity.train.checkpoint import write_weights
 
 SMALL = (
     "--set", "options.width=4", "--set", "options.hidden=8", "--set", "hidden=4",
@@ -101,7 +103,14 @@ def test_a_run_from_a_file_is_evaluated_and_merged(run, tmp_path):
     images = opened.example(16)
     torch.testing.assert_close(plain(images), opened.load_model()(images))
     assert "got one that is there. Use --force" in one_line(run("merge", folder))
+
+    untrained = build_model(opened.config, 10, 1, 8).eval()
+    write_weights(folder / "best.safetensors", untrained, {"step": 1})
     assert run("merge", folder, "--force", "--which", "best").code == 0
+    plain.load_state_dict(load_file(folder / "merged.safetensors"))
+    torch.testing.assert_close(plain(images), untrained(images))
+    best = json.loads(run("eval", folder, "--which", "best", "--json").out)
+    assert best["loss"] != measured["loss"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from adapt_cases import EYE, METHODS
 from torch import nn
 
@@ -130,3 +131,22 @@ def test_the_temperature_fits_probabilities():
     sure = 5 * torch.eye(3)
     assert 0 < temperature(sure, torch.arange(3)) < 10
     assert temperature(torch.zeros(0, 3), torch.zeros(0)) == 1
+
+
+def test_ridge_of_uneven_classes_is_that_of_images_repeated():
+    """Classes count the same: as if images of the smaller came more often."""
+    X, labels = torch.randn(9, 4).double() + 2, torch.tensor([0] * 6 + [1] * 3)
+    head = heads.ridge(X, labels, 2)
+    repeated = torch.tensor([*range(9), 6, 7, 8])
+    centre = X[repeated].mean(0)
+    R, Y = X[repeated] - centre, F.one_hot(labels[repeated], 2).double() - 0.5
+    share = 9 / 12  # weights sum to the number of images
+    trace = share * R.square().sum() / 9
+    candidates = [
+        heads.SCALE * (X - centre) @ torch.linalg.solve(
+            share * R.T @ R + ridge * trace * torch.eye(4).double(), share * R.T @ Y
+        )
+        for ridge in heads._RIDGES
+    ]  # fmt: skip
+    ours = head(X.float()).double()
+    assert min((ours - one).abs().max() for one in candidates) < 1e-4, "float32"

@@ -110,3 +110,42 @@ def test_nested_tensors_are_refused_by_name():
     encoder.use_nested_tensor = False
     with torch.no_grad():
         assert encoder(torch.randn(2, 3, 8), src_key_padding_mask=padding).isfinite().all()
+
+
+@pytest.mark.parametrize("structure", ["unconstrained", structures.KernelShape("psd")])
+def test_conv1d_of_any_structure_is_a_conv2d_of_one_row(structure):
+    given = {"structure": structure, "predictor": SMALL}
+    layer = ns.nn.DynamicConv1d(4, 6, 3, padding=1, **given).eval()
+    disturb(layer)
+    if isinstance(structure, structures.KernelShape):
+        layer.predictor.shape_numbers.data = torch.tensor([1.0, 0.2, 1.0])  # no middle tap
+    row = ns.nn.DynamicConv2d(4, 6, (1, 3), padding=(0, 1), **given).eval()
+    state = layer.state_dict()
+    row.load_state_dict({**state, "weight": state["weight"].unsqueeze(2)})
+    x = torch.randn(2, 4, 11)
+    torch.testing.assert_close(layer(x), row(x.unsqueeze(2)).squeeze(2))
+
+
+def test_lstm_cell_with_blocks_and_a_kernel_shape():
+    structure = structures.KernelShape("unconstrained")
+    cell = ns.nn.DynamicLSTMCell(6, 4, structure=structure, block_size=2, predictor=SMALL)
+    cell.double().eval()
+    disturb(cell)
+    with torch.no_grad():
+        cell.predictor_ih.shape_numbers.copy_(torch.tensor([0.2, 1.0]))
+        cell.predictor_hh.shape_numbers.copy_(torch.tensor([1.0, 0.2]))
+    x, h, c = (torch.randn(3, n, dtype=torch.float64) for n in (6, 4, 4))
+    seen, gates = torch.cat([x, h], 1), cell.bias_ih + cell.bias_hh
+    for predictor, D, input, W in (
+        (cell.predictor_ih, (0.0, 1.0), x, cell.weight_ih),
+        (cell.predictor_hh, (1.0, 0.0), h, cell.weight_hh),
+    ):
+        M = torch.diag(torch.tensor(D, dtype=torch.float64)) @ predictor(seen)
+        for sample in range(3):
+            whole = torch.block_diag(*[M[sample]] * (input.shape[1] // 2))
+            gates = gates + torch.eye(3)[sample][:, None] * (W @ whole @ input[sample])
+    i, f, g, o = gates.chunk(4, 1)
+    memory = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    ours = cell(x, (h, c))
+    torch.testing.assert_close(ours[1], memory)
+    torch.testing.assert_close(ours[0], o.sigmoid() * memory.tanh())

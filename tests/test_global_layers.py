@@ -235,3 +235,12 @@ def test_inputs_that_do_not_fit():
         global_similarity_conv2d(input, torch.zeros(3), torch.zeros(4, 5))
     with pytest.raises(ns.ShapeError, match=r"mix_positions: expected input of shape"):
         mix_positions(torch.zeros(4, 5), torch.zeros(4, 5))
+
+
+def test_before_a_dilated_convolution():
+    mask, x = torch.rand(7, 6), torch.randn(2, 3, 7, 6)
+    layer = GlobalSimilarityConv2d(3, 4, (3, 5), dilation=(2, 1), structure="diagonal", size=(7, 6))
+    with torch.no_grad():
+        layer.similarity.numbers["diagonal"].copy_(mask.flatten())
+    truth = F.conv2d(x * mask, layer.weight, layer.bias, padding=(2, 2), dilation=(2, 1))
+    torch.testing.assert_close(layer(x), truth)

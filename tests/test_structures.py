@@ -221,3 +221,16 @@ def test_an_unknown_structure_lists_the_choices():
         UnknownNameError, match=r"'diagonal', 'dilated'.* got 'diagnal'. Did you mean 'diagonal'\?"
     ):
         structures.resolve("diagnal")
+
+
+def test_what_numbers_in_files_mean():
+    """Files hold these numbers: another order, or another side, would make another M of them."""
+    block, six = Block((3,)), torch.tensor([2.0, 3.0, 5.0, 7.0, 11.0, 13.0])
+    L = torch.tensor([[2.0, 0, 0], [3, 5, 0], [7, 11, 13]])
+    symmetric = structures.Symmetric().similarity({"lower": six}, block)
+    assert torch.equal(symmetric, L + L.T - torch.diag(L.diagonal()))
+    psd = structures.PositiveSemidefinite().similarity({"cholesky": six}, block)
+    assert torch.equal(psd, L @ L.T)
+    A = torch.tensor([[0, 0, 0], [0.1, 0, 0], [0.2, 0.3, 0]])
+    turned = structures.Orthogonal().similarity({"skew": torch.tensor([0.1, 0.2, 0.3])}, block)
+    torch.testing.assert_close(turned, torch.matrix_exp(A - A.T))
