@@ -5,6 +5,7 @@ import copy
 import oracle
 import pytest
 import torch
+import torch.nn.functional as F
 from cases import PREDICTORS, SMALL, disturb
 from torch import nn
 
@@ -83,23 +84,48 @@ def test_sharing_saves_about_half_of_the_papers_cnn9():
     assert 0.45 < count / disjoint < 0.5
 
 
+def test_fully_connected_layers_share_too():
+    model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 4))
+    plain = copy.deepcopy(model)
+    config = ns.DynamicSimilarity(
+        predictor=SMALL, shared=True, shared_width=5, target_modules=["0", "1"]
+    )
+    ns.attach(model, config)
+    disturb(model)
+    first, last = (layer.predictor.network for layer in model.eval())
+    assert first.core is last.core
+    assert first.adaptation is last.adaptation
+    x = torch.randn(7, 6)
+    for layer, other in zip(model, plain, strict=True):
+        M = 1 + first.core(first.adaptation(x), None)
+        x, expected = layer(x), (M * x) @ other.weight.T + other.bias
+        torch.testing.assert_close(x, expected)
+
+
 class Nine(nn.Module):
     """A predictor of one's own."""
 
-    def __init__(self, outputs=9):
+    def __init__(self, outputs=9, scale=0.0):
         super().__init__()
-        self.net = nn.Conv2d(3, outputs, 3, padding=1)
+        self.net, self.scale = nn.Conv2d(3, outputs, 3, padding=1), scale
 
     def forward(self, input, window):
-        return self.net(input) * 0
+        return self.net(input) * self.scale
 
 
 def test_a_predictor_of_your_own():
     plain = nn.Conv2d(3, 4, 3, padding=1)
-    layer = ns.nn.DynamicConv2d(3, 4, 3, padding=1, predictor=Nine())
+    predictor = Nine()
+    layer = ns.nn.DynamicConv2d(3, 4, 3, padding=1, predictor=predictor)
     layer.load_state_dict(plain.state_dict())
     input = torch.randn(2, 3, 8, 8)
     torch.testing.assert_close(layer(input), plain(input))
+    predictor.scale = 0.7
+    M = 1 + 0.7 * predictor.net(input).flatten(2)
+    patches = F.unfold(input, 3, padding=1).unflatten(1, (3, 9))
+    mixed = torch.einsum("oci,nil,ncil->nol", plain.weight.flatten(2), M, patches)
+    expected = mixed.unflatten(2, (8, 8)) + plain.bias.reshape(-1, 1, 1)
+    torch.testing.assert_close(layer(input), expected)
     with pytest.raises(
         ns.AttachError, match="got a Nine in layer '0', which a file cannot describe"
     ):
