@@ -113,7 +113,7 @@ def write_report(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="The report (default: experiments/REPORT.md, and README.md's part)."),
+        typer.Option(help="The report (default: REPORT.md and README.md of the clone)."),
     ] = None,
     readme: Annotated[
         Path | None, typer.Option(help="With --out: a file with markers for the short form.")
@@ -121,6 +121,9 @@ def write_report(
     results: Results = RESULTS,
 ) -> None:
     """What was found, as tables and pictures, from the JSON files alone.
+
+    Without --out, experiments/REPORT.md, its pictures and the results in README.md are written anew
+    in the clone that nsl belongs to, wherever you are.
 
     \b
     nsl reproduce report

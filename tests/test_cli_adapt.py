@@ -253,7 +253,25 @@ def test_nothing_is_overwritten(run, tmp_path):
     )
     assert Path("birds/model.safetensors").stat().st_mtime_ns == before
     assert run(*quick, "--out", "birds", "--force").code == 0
+    shutil.copytree("mine", "birds/images")
+    within = one_line(run("adapt", "birds/images", *quick[2:], "--out", "birds", "--force"))
+    assert "got 'images' as well. It is left alone" in within
+    assert len(list(Path("birds/images").rglob("*.png"))) == sum(COUNTS)
+    shutil.rmtree("birds/images")
     assert "It is left alone" in one_line(run(*quick, "--out", "mine", "--force"))
     assert "expected a folder with model.safetensors" in one_line(run("predict", "mine", "mine"))
     assert "expected a folder with model.safetensors" in one_line(run("predict", "none", "mine"))
     assert "no.png: expected an image" in one_line(run("predict", "birds", "no.png"))
+
+
+def test_into_the_folder_where_one_stands(run, tmp_path, monkeypatch):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    quick = ("adapt", "../mine", "--backbone", "../plain.safetensors", "--method", "proto")
+    for more in ((), ("--force",)):
+        assert run(*quick, "--no-onnx", "--out", ".", *more).code == 0
+        assert sorted(file.name for file in empty.iterdir()) == [
+            name for name in FILES if name != "model.onnx"
+        ]
+    assert run("predict", ".", "../mine").code == 0

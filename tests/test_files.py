@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -207,11 +208,12 @@ def test_a_failing_write_keeps_the_old_file(tmp_path, monkeypatch):
     model, path = saved(tmp_path)
     before = path.read_bytes()
 
-    def half(tensors, file, metadata):
-        file.write_bytes(b"half")
+    def half(file, content):
+        with file.open("wb") as opened:
+            opened.write(content[: len(content) // 2])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("neural_similarity.convert.files.save_file", half)
+    monkeypatch.setattr(Path, "write_bytes", half)
     with pytest.raises(OSError, match="No space left"):
         ns.save_similarity(model, path)
     assert path.read_bytes() == before
@@ -258,3 +260,29 @@ def test_a_structure_that_files_cannot_name_is_refused(tmp_path):
     with pytest.raises(ns.UnknownNameError, match=r"save_similarity: .* got 'unregistered'"):
         ns.save_similarity(model, tmp_path / "file")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile], ids=["parallel", "compiled"])
+def test_what_is_wrapped_around_a_model_is_left_out(wrap, tmp_path):
+    model = ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), ns.StaticSimilarity())
+    M = ns.similarity_parameters(model)[0]
+    M.data.uniform_()
+    ns.save_similarity(wrap(model), tmp_path / "m.safetensors")
+    plain = ns.load_similarity(
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), tmp_path / "m.safetensors"
+    )
+    assert torch.equal(ns.similarity_parameters(plain)[0], M)
+    other = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    ns.load_similarity(wrap(other), tmp_path / "m.safetensors")
+    assert torch.equal(ns.similarity_parameters(other)[0], M)
+
+
+def test_others_may_read_a_file_and_numbers_may_be_nan(tmp_path):
+    model = ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3)), ns.StaticSimilarity())
+    ns.similarity_parameters(model)[0].data.fill_(torch.nan)
+    ns.save_similarity(model, tmp_path / "m.safetensors")
+    (tmp_path / "other").touch()
+    modes = {file.stat().st_mode for file in tmp_path.iterdir()}
+    assert len(modes) == 1, "as any file is made"
+    again = ns.load_similarity(nn.Sequential(nn.Conv2d(3, 4, 3)), tmp_path / "m.safetensors")
+    assert ns.similarity_parameters(again)[0].isnan().all()

@@ -240,3 +240,19 @@ def test_the_meta_device_can_be_filled_in():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
     assert torch.equal(layer.similarity(torch.randn(1, 3, 5, 5)), torch.ones(1, 9, 3, 3))
+
+
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("structure", ["diagonal", "unconstrained"])
+def test_a_model_from_the_meta_device_is_the_one_that_was_saved(structure, assign):
+    config = ns.DynamicSimilarity(structure, SMALL)
+    model = ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3)), config).bfloat16().eval()
+    disturb(model)
+    with torch.device("meta"):
+        other = ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3)), config).eval()
+    if not assign:
+        other.bfloat16().to_empty(device="cpu")
+        other[0].predictor.start.fill_(7)  # whatever was in memory
+    other.load_state_dict(model.state_dict(), assign=assign)
+    x = torch.randn(2, 3, 8, 8).bfloat16()
+    assert torch.equal(other(x), model(x))

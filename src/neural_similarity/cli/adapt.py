@@ -67,13 +67,13 @@ def adapt(
     from ..export.onnx import check_packages
     from ..fewshot import FewShotClassifier
     from ..fewshot._folders import check_folder, whole_folder
-    from ..fewshot.adapted_files import MARKS
+    from ..fewshot.adapted_files import MARKS, OTHERS
     from ..fewshot.adapters import METHODS
     from ._adapted import print_result, read_classes, write_all
     from ._progress import progress_bar
 
     _check.known_name("adapt", "--method", method, ("auto", *METHODS))
-    check_folder(out, MARKS, force)
+    check_folder(out, MARKS, OTHERS, force)
     if onnx:
         check_packages()
     shown = read_classes(folder)
@@ -89,7 +89,7 @@ def adapt(
             shown.paths, labels, lambda done, all: bar.update(task, completed=done, total=all)
         )
         bar.update(task, description="writing")
-        with whole_folder(out, MARKS, force) as new:
+        with whole_folder(out, MARKS, OTHERS, force) as new:
             write_all(learner, shown, new, out, onnx)
     print_result(learner, out)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from .. import structures
@@ -39,8 +39,10 @@ _KEY, _VERSION = "neural_similarity", 1
 def save_similarity(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Write every similarity of the model, and nothing else, to a safetensors file.
 
-    The file appears whole or not at all.
+    The file appears whole or not at all. What ``torch.compile`` or ``DataParallel`` wrapped around
+    the model is left out.
     """
+    model = _unwrapped(model)
     _refuse_global(model)
     layers = {name: m for name, m in model.named_modules() if layer_similarities(m)}
     if not layers:
@@ -66,8 +68,9 @@ def save_similarity(model: nn.Module, path: str | os.PathLike[str]) -> None:
         "attachments": [config.to_config() for config in configs],
         "layers": table,
     }
-    with whole_file(path) as file:
-        save_file(tensors, file, metadata={_KEY: json.dumps(description)})
+    metadata = {_KEY: json.dumps(description)}
+    with whole_file(path) as file:  # save_file would let nobody but its owner read it
+        file.write_bytes(save(tensors, metadata=metadata))
 
 
 def load_similarity(model: _Model, path: str | os.PathLike[str]) -> _Model:
@@ -78,7 +81,8 @@ def load_similarity(model: _Model, path: str | os.PathLike[str]) -> _Model:
     """
     description, tensors = _read(path)
     layers: dict[str, dict[str, Any]] = description["layers"]
-    modules = dict(model.named_modules())
+    inner = _unwrapped(model)
+    modules = dict(inner.named_modules())
     attachments = description["attachments"]
     problems = [
         problem
@@ -94,7 +98,7 @@ def load_similarity(model: _Model, path: str | os.PathLike[str]) -> _Model:
             f"from, or attach to the layers it names."
         )
     missing = {name: modules[name] for name in layers if not layer_similarities(modules[name])}
-    refuse_shared_weights("load_similarity", model, missing)
+    refuse_shared_weights("load_similarity", inner, missing)
     made = _prepare_missing(description, modules)
     pairs = []
     for name in layers:
@@ -110,11 +114,23 @@ def load_similarity(model: _Model, path: str | os.PathLike[str]) -> _Model:
     return model
 
 
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself: what is wrapped around it is put before the names of its layers."""
+    while True:
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
 def _refuse_lost_numbers(path: str | os.PathLike[str], pairs: list[tuple[Tensor, Tensor]]) -> None:
     """One predictor shared here must be one in the file too."""
     values: dict[int, Tensor] = {}
     for tensor, value in pairs:
-        if not torch.equal(values.setdefault(id(tensor), value), value):
+        known = values.setdefault(id(tensor), value)
+        if not torch.allclose(known, value, rtol=0, atol=0, equal_nan=True):
             raise FileFormatError(
                 f"load_similarity: expected predictors shared as in {str(path)!r}, got layers that "
                 f"share one where the file has two. Attach as when the file was saved, or load "

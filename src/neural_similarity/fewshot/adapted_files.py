@@ -33,13 +33,23 @@ from .cross_validation import CrossValidation
 from .heads import linear
 from .preprocessing import Preprocessing
 
-__all__ = ["MARKS", "Adapted", "Examples", "load_adapted", "save_adapted", "write_adapted"]
+__all__ = [
+    "MARKS",
+    "OTHERS",
+    "Adapted",
+    "Examples",
+    "load_adapted",
+    "save_adapted",
+    "write_adapted",
+]
 
 MARKS = ("model.safetensors", "labels.json")
 """The files by which such a folder is known."""
 _KIND = "adapted"
 _THUMBNAIL = 96
 _EXAMPLES = "examples.safetensors"
+OTHERS = (_EXAMPLES, "README.txt", "confusion.png", "model.onnx", "model.onnx.data", "report.html")
+"""What else ``nsl adapt`` writes there."""
 
 
 class Examples(NamedTuple):
@@ -69,7 +79,7 @@ class Adapted:
 
 def save_adapted(adapted: Adapted, folder: str | os.PathLike[str], force: bool) -> None:
     """Write the folder, whole or not at all."""
-    with whole_folder(folder, MARKS, force) as made:
+    with whole_folder(folder, MARKS, OTHERS, force) as made:
         write_adapted(adapted, made)
 
 

@@ -251,16 +251,29 @@ class PredictedSimilarity(nn.Module):
         self.outer = structure if isinstance(structure, structures.KernelShape) else None
         if self.outer is not None:
             self.shape_numbers = nn.Parameter(self.outer.initial(block)["shape"])
-        ((self.name, start),) = self.inner.initial(block).items()
-        self.register_buffer("start", start if residual else start * 0, persistent=False)
+        ((self.name, _),) = self.inner.initial(block).items()
+        self.register_buffer("start", self._beginning(), persistent=False)
+
+    def _beginning(self) -> Tensor:
+        start = self.inner.initial(self.block)[self.name]
+        return start if self.residual else start * 0
 
     def reset_parameters(self) -> None:
         """Refill what is not in the ``state_dict``, for models made on the meta device."""
-        start = self.inner.initial(self.block)[self.name]
         with torch.no_grad():
-            self.start.copy_(start if self.residual else start * 0)
+            self.start.copy_(self._beginning())
             if self.outer is not None:
                 self.shape_numbers.fill_(1)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        """Files do not hold the constant, and ``to_empty`` leaves anything in its place."""
+        super()._load_from_state_dict(state_dict, prefix, *others)
+        if self.start.is_meta:  # what comes is to be assigned
+            ours = (tensor for name, tensor in state_dict.items() if name.startswith(prefix))
+            like = next((tensor for tensor in ours if tensor.is_floating_point()), self.start)
+            self.start = torch.empty_like(self.start, dtype=like.dtype, device=like.device)
+        with torch.no_grad(), torch.device("cpu"):
+            self.start.copy_(self._beginning())
 
     def forward(self, input: Tensor, window: Window = _WHOLE) -> Tensor:
         """``(N, K, *positions)`` or ``(N, K, K, *positions)``, without the kernel shape."""
