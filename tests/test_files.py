@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 import torch
 from cases import LAYERS, STRUCTURES, disturb, layers, output
+from fast_cases import torch_warns_about_itself
 from networks import PlainCNN, ResNet
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -262,6 +263,7 @@ def test_a_structure_that_files_cannot_name_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@torch_warns_about_itself
 @pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile], ids=["parallel", "compiled"])
 def test_what_is_wrapped_around_a_model_is_left_out(wrap, tmp_path):
     model = ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), ns.StaticSimilarity())
