@@ -226,6 +226,25 @@ def test_settings_that_do_not_fit(tmp_path, monkeypatch):
         ns.FewShotClassifier().save(tmp_path / "new")
 
 
+@pytest.mark.parametrize("method", ["auto", *METHODS])
+def test_features_that_are_no_numbers_are_refused(method):
+    images, labels = pictures((2, 2))
+    broken = backbone(METHODS.get(method))
+    with torch.no_grad():
+        next(broken.module.parameters()).fill_(torch.nan)
+    with pytest.raises(RunError, match=r"finite features, got NaN or infinity for 4 of 4 image.*"):
+        ns.FewShotClassifier(method, broken).fit(images, labels)
+
+
+def test_features_of_new_images_that_are_no_numbers_are_refused():
+    images, labels = pictures((2, 2))
+    made = ns.FewShotClassifier("proto", backbone()).fit(images, labels)
+    with torch.no_grad():
+        next(made.model_.parameters()).fill_(torch.inf)
+    with pytest.raises(RunError, match=r"for 4 of 4 image.*Check its weights, and mean and std"):
+        made.predict(images)
+
+
 def test_the_shipped_pair_serves_every_method(tmp_path, monkeypatch):
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
     for name, similarity in (("cnn4-dynamic", PREDICTOR), ("cnn4-plain", None)):

@@ -185,6 +185,22 @@ def test_a_function_in_the_folder_where_the_command_runs(run, tmp_path):
     assert run("predict", "birds", "mine", "--backbone", "their_network:make").code == 0
 
 
+def test_features_that_are_no_numbers_end_in_one_line(run, tmp_path):
+    (tmp_path / "nans.py").write_text(
+        "from torch import nn\n"
+        "class Broken(nn.Module):\n"
+        "    def forward(self, images):\n"
+        "        return images.flatten(1) * float('nan')\n"
+    )
+    refused = run("adapt", "mine", "--out", "birds", "--backbone", "nans:Broken",
+                  "--image-size", 8, "--mean", "0.5,0.5,0.5", "--std", "0.2,0.2,0.2",
+                  "--method", "proto")  # fmt: skip
+    assert "backbone: expected finite features, got NaN or infinity for 12 of 12" in one_line(
+        refused
+    )
+    assert not Path("birds").exists()
+
+
 def _empty(folder):
     (folder / "mine" / "kind 9").mkdir()
 

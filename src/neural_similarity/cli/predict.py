@@ -142,6 +142,7 @@ def _classify(learner: FewShotClassifier, files: list[Path]) -> list[_Told | str
     import torch
 
     from ..errors import DataError
+    from ..fewshot._last_layer import check_finite
     from ..fewshot.preprocessing import in_threads
 
     seen = learner.preprocessing_
@@ -157,7 +158,7 @@ def _classify(learner: FewShotClassifier, files: list[Path]) -> list[_Told | str
     if good:
         with torch.no_grad():
             ready = seen.normalise(torch.stack(good))
-            features = learner.model_.features(ready)
+            features = check_finite(learner.model_.features(ready))
             probabilities = learner.model_.classifier(features).softmax(1)
         rows = iter(zip(good, probabilities, features, strict=True))
     return [

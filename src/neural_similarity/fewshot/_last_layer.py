@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from .. import _check
-from ..errors import NeuralSimilarityError, ShapeError
+from ..errors import NeuralSimilarityError, RunError, ShapeError
 
-__all__ = ["check_features", "find_classifier", "remove_classifier"]
+__all__ = ["check_features", "check_finite", "find_classifier", "remove_classifier"]
 
 
 def find_classifier(name: str, module: nn.Module, image_shape: tuple[int, int, int]) -> str | None:
@@ -58,6 +58,19 @@ def check_features(name: str, module: nn.Module, image_shape: tuple[int, int, in
     features = _forward(name, module, image_shape)
     if not isinstance(features, Tensor) or features.dim() < 2 or not features.is_floating_point():
         raise ShapeError(f"{name}: expected one tensor of features, got {type(features).__name__}.")
+
+
+def check_finite(features: Tensor) -> Tensor:
+    """The features ``(N, D)``, if all of them are numbers: nothing can be told from others."""
+    bad = int((~features.isfinite()).any(1).sum())
+    if bad:
+        raise RunError(
+            f"backbone: expected finite features, got NaN or infinity for {bad} of {len(features)} "
+            f"image(s). Its weights may come from training that diverged, or the images may be of "
+            f"another scale than it learned from. Check its weights, and mean and std (--mean, "
+            f"--std), or give another backbone (--backbone)."
+        )
+    return features
 
 
 def _forward(name: str, module: nn.Module, image_shape: tuple[int, int, int]) -> Any:

@@ -19,6 +19,7 @@ from ..nn.dynamic import DynamicLayer
 from ..nn.inventory import static_similarities
 from ..nn.static import StaticSimilarity
 from . import heads
+from ._last_layer import check_finite
 from .adapting import BIAS, WEIGHT, named_parameters, scores_with, similarity_names
 from .backbones import Backbone
 from .dynamic import Dynamic
@@ -217,7 +218,7 @@ def embed(
 ) -> Tensor:
     """Features ``(N, D)`` of uint8 images."""
     pieces = [features(preprocessing.normalise(piece)).flatten(1) for piece in images.split(_BATCH)]
-    return torch.cat(pieces)
+    return check_finite(torch.cat(pieces))
 
 
 def _convolution_work(backbone: Backbone) -> int:

@@ -17,6 +17,7 @@ from torch import Tensor
 from .. import _check
 from ..errors import RunError
 from ._inputs import check_lengths, label_array, listed, numbered
+from ._last_layer import check_finite
 from .adapted_files import Adapted, Examples, load_adapted, save_adapted
 from .adapters import (
     METHODS,
@@ -145,7 +146,7 @@ class FewShotClassifier:
         scores, features = [], []
         for batch in in_batches(listed(images), _BATCH):
             ready = self.preprocessing_.normalise(read_all(batch, self.preprocessing_))
-            features.append(self.model_.features(ready))
+            features.append(check_finite(self.model_.features(ready)))
             scores.append(self.model_.classifier(features[-1]))
         return torch.cat(scores), torch.cat(features)
 
