@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..errors import DataError
 from ._extra import needs
+from ._modes import in_colour
 from ._progress import progress
 
 if TYPE_CHECKING:
@@ -146,15 +147,9 @@ def decode_error(path: Path) -> str | None:
 
 def upright(image: Image.Image) -> Image.Image:
     """The image as it was seen, in red, green and blue."""
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
-    turned = ImageOps.exif_transpose(image)
-    if turned.mode.startswith("I"):  # 16 bits of grey; converting would cut off, not scale
-        grey = np.asarray(turned).astype(np.int64) >> 8
-        return Image.fromarray(grey.clip(0, 255).astype(np.uint8)).convert("RGB")
-    if turned.mode == "P":  # colours of a palette may be transparent
-        turned = turned.convert("RGBA")
-    return turned.convert("RGB")
+    return in_colour(ImageOps.exif_transpose(image), image.format)
 
 
 @contextmanager

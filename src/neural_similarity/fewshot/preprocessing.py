@@ -115,7 +115,12 @@ def as_picture(image: Any) -> Image.Image:
             raise DataError(f"{image}: expected an image file, got no file of this name.")
         return decode_image(Path(image))
     if isinstance(image, Image.Image):
-        return upright(image)
+        try:
+            return upright(image)
+        except ValueError as error:
+            raise DataError(
+                f"images: expected an image that can be read, got {error}. Scale it first."
+            ) from error
     if isinstance(image, Tensor):
         image = _channels_last(image)
     if isinstance(image, np.ndarray):
