@@ -51,3 +51,54 @@ def test_grey_of_no_known_scale_is_refused(tmp_path, values, text):
         decode_image(path)
     with pytest.raises(ns.DataError, match=f"images: expected .* got {text}. Scale it first"):
         as_picture(Image.fromarray(values))
+
+
+def _stored(pixels, mode, hidden):
+    """The pixels with transparent ones among them, whose invisible colour is ``hidden``."""
+    gone = np.indices(pixels.shape[:2])[0] % 2 == 0
+    coloured = np.where(gone[..., None], np.uint8(hidden), pixels)
+    if mode == "RGBA":
+        return Image.fromarray(np.dstack([coloured, np.uint8(255 * ~gone)])), {}, gone
+    if mode == "LA":
+        return Image.fromarray(np.dstack([coloured[..., 0], np.uint8(255 * ~gone)])), {}, gone
+    places = np.where(gone, 0, 1 + np.arange(pixels.shape[1]) % 5).astype(np.uint8)
+    image = Image.fromarray(places)
+    image.putpalette([*hidden, *(10 * n for n in range(1, 16))])
+    return image, {"transparency": 0}, gone
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_colours_that_nobody_sees_do_not_count(tmp_path, mode):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
+    pixels[..., 1:] = pixels[..., :1]
+    seen = []
+    for number, hidden in enumerate([(255, 0, 0), (0, 0, 90)]):
+        image, options, gone = _stored(pixels, mode, hidden)
+        image.save(tmp_path / f"{number}.png", **options)
+        seen.append(np.asarray(decode_image(tmp_path / f"{number}.png")))
+        opaque = np.asarray(image.convert("RGB"))
+        assert (seen[-1][gone] == 255).all()
+        assert (seen[-1][~gone] == opaque[~gone]).all()
+    assert (seen[0] == seen[1]).all()
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_a_single_colour_may_be_transparent(tmp_path, mode):
+    grey = np.uint8([[3, 100, 200]])
+    image = Image.fromarray(grey if mode == "L" else np.dstack([grey] * 3))
+    image.save(tmp_path / "a.png", transparency=100 if mode == "L" else (100, 100, 100))
+    assert np.asarray(decode_image(tmp_path / "a.png"))[0, :, 0].tolist() == [3, 255, 200]
+
+
+@pytest.mark.parametrize("mode", ["LA", "P", "RGB", "RGBA"])
+def test_opaque_images_stay_as_they_are(mode):
+    """Every value of a pixel, bit for bit."""
+    values = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    image = Image.fromarray(np.dstack([values, values[::-1], values.T])).convert(mode)
+    assert (np.asarray(upright(image)) == np.asarray(image.convert("RGB"))).all()
+
+
+def test_half_transparent_is_half_white():
+    image = Image.new("RGBA", (1, 1), (0, 100, 200, 128))
+    expected = [255 + (colour - 255) * 128 / 255 for colour in (0, 100, 200)]
+    assert np.asarray(upright(image))[0, 0].tolist() == pytest.approx(expected, abs=1)  # rounded

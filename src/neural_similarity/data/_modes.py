@@ -17,7 +17,7 @@ _SIXTEEN_BITS = ("PNG", "PPM")
 
 
 def in_colour(image: Image.Image, file_format: str | None) -> Image.Image:
-    """The image in mode RGB.
+    """The image in mode RGB, on white where it is transparent: colours nobody sees do not count.
 
     Grey values of more than 8 bits are scaled by their range: floating point numbers of 0 to 1 or
     of 0 to 255, integers of 8 or of 16 bits. ValueError says where it is none of these.
@@ -27,9 +27,17 @@ def in_colour(image: Image.Image, file_format: str | None) -> Image.Image:
     if image.mode.startswith(("I", "F")):  # converting would cut off, not scale
         sixteen = image.mode != "I" or file_format in _SIXTEEN_BITS
         return Image.fromarray(_in_8_bits(np.asarray(image), sixteen)).convert("RGB")
-    if image.mode == "P":  # colours of a palette may be transparent
+    if _may_be_transparent(image):
         image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")
+
+
+def _may_be_transparent(image: Image.Image) -> bool:
+    """By a channel of its own, by colours of a palette, or by one colour that is."""
+    if image.mode in ("L", "RGB"):
+        return "transparency" in image.info
+    return image.mode in ("LA", "P", "PA", "RGBA")
 
 
 def _in_8_bits(grey: NDArray[Any], sixteen: bool) -> NDArray[np.uint8]:

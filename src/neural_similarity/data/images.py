@@ -146,7 +146,7 @@ def decode_error(path: Path) -> str | None:
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """The image as it was seen, in red, green and blue."""
+    """The image as it was seen, in red, green and blue, on white where it is transparent."""
     from PIL import ImageOps
 
     return in_colour(ImageOps.exif_transpose(image), image.format)
