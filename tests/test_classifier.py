@@ -311,12 +311,34 @@ def test_only_folders_of_its_own_are_replaced_or_read(tmp_path):
     made = ns.FewShotClassifier("proto", EYE).fit(images, labels)
     with pytest.raises(RunError, match=r"to replace, got something else. It is left alone"):
         made.save(tmp_path / "mine", force=True)
-    with pytest.raises(DataError, match=r"expected a folder with model\.safetensors and"):
+    with pytest.raises(DataError, match=r"expected a folder with model\.safetensors, got none"):
         ns.FewShotClassifier.load(tmp_path / "mine")
     made.save(tmp_path / "new" / "one")
     (tmp_path / "new" / "one" / "model.safetensors").write_bytes(b"")
     with pytest.raises(FileFormatError, match="expected a safetensors file"):
         ns.FewShotClassifier.load(tmp_path / "new" / "one")
+
+
+def test_predicting_needs_the_network_alone(tmp_path, monkeypatch):
+    images, labels = pictures((2, 2))
+    made = ns.FewShotClassifier("proto", backbone()).fit(images, labels)
+    made.save(tmp_path / "birds")
+    for name in ("labels.json", "examples.safetensors"):
+        (tmp_path / "birds" / name).rename(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    read = ns.FewShotClassifier.load("birds")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert np.array_equal(read.predict_proba(NEW), made.predict_proba(NEW))
+    text = r"examples\.safetensors: expected the images .* got no file.* predicting does not"
+    with pytest.raises(DataError, match=text):
+        read.save(tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    (tmp_path / "examples.safetensors").rename(tmp_path / "birds" / "examples.safetensors")
+    assert torch.equal(read.adapted().examples.features, made.adapted().examples.features)
+    (tmp_path / "birds" / "examples.safetensors").write_bytes(b"no")
+    with pytest.raises(FileFormatError, match="expected examples, got a file that cannot be read"):
+        read.adapted().examples  # noqa: B018 (it is read when asked for)
 
 
 def test_code_is_run_only_when_it_is_named_again(tmp_path):

@@ -3,8 +3,9 @@
 ::
 
     model.safetensors     the network, and how to make it again
-    labels.json           classes, and how images are to be prepared
-    examples.safetensors  the images it was learned from, small, and their features
+    labels.json           a copy of the classes, and of how to prepare images, for other programs
+    examples.safetensors  the images it was learned from, small, and their features; read when
+                          somebody asks for them
 """
 
 from __future__ import annotations
@@ -74,7 +75,13 @@ class Adapted:
     classes: list[Any]
     found: CrossValidation
     settings: Mapping[str, Any]
-    examples: Examples
+    kept: Examples | Path
+    """The examples, or the folder in which they are."""
+
+    @property
+    def examples(self) -> Examples:
+        """The images that were learned from; predicting does without."""
+        return self.kept if isinstance(self.kept, Examples) else _read_examples(self.kept)
 
 
 def save_adapted(adapted: Adapted, folder: str | os.PathLike[str], force: bool) -> None:
@@ -117,9 +124,9 @@ def load_adapted(
 ) -> Adapted:
     """What :func:`save_adapted` wrote; ``given`` is a backbone that a file cannot hold."""
     path = Path(folder)
-    if not path.is_dir() or not all((path / mark).is_file() for mark in MARKS):
+    if not (path / MARKS[0]).is_file():
         raise DataError(
-            f"{path}: expected a folder with {' and '.join(MARKS)}, got none. `nsl adapt` and "
+            f"{path}: expected a folder with {MARKS[0]}, got none. `nsl adapt` and "
             f"FewShotClassifier.save make one."
         )
     known = read_description(path / MARKS[0], _KIND)
@@ -136,10 +143,16 @@ def load_adapted(
     read_weights(path / MARKS[0], network)
     backbone = Backbone(network.backbone, preprocessing, known["name"], source, known["card"])
     network.eval().requires_grad_(False)
-    return Adapted(network, backbone, known["classes"], found, settings, _read_examples(path))
+    return Adapted(network, backbone, known["classes"], found, settings, path.absolute())
 
 
 def _read_examples(folder: Path) -> Examples:
+    if not (folder / _EXAMPLES).is_file():
+        raise DataError(
+            f"{folder / _EXAMPLES}: expected the images that were learned from, got no file of "
+            f"this name. Saving and showing neighbours (--why) need it, predicting does not. Get "
+            f"the file again, or adapt anew."
+        )
     try:
         with safe_open(folder / _EXAMPLES, framework="pt") as file:
             return Examples(

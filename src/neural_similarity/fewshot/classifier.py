@@ -7,6 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -78,10 +79,7 @@ class FewShotClassifier:
     method_: str
     cross_validation_: CrossValidation
     model_: AdaptedNetwork
-    _images: Tensor
-    _labels: Tensor
-    _features: Tensor
-    _names: list[str]
+    _examples: Examples | Path
     backbone_: Backbone
 
     def __init__(
@@ -113,9 +111,9 @@ class FewShotClassifier:
         network.classifier.bias.div_(found.temperature)
         self.classes_, self.method_, self.cross_validation_ = classes, found.method, found
         self.model_, self.backbone_ = network, adapter.backbone
-        self._images, self._labels = adapter.images, numbers
-        self._features = embed(network.features, adapter.backbone.preprocessing, adapter.images)
-        self._names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in shown]
+        features = embed(network.features, adapter.backbone.preprocessing, adapter.images)
+        names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in shown]
+        self._examples = Examples(adapter.images, numbers, features, names)
         return self
 
     @property
@@ -155,7 +153,7 @@ class FewShotClassifier:
         self._check_fitted()
         return Adapted(
             self.model_, self.backbone_, self.classes_.tolist(), self.cross_validation_,
-            self.get_params(), Examples(self._images, self._labels, self._features, self._names),
+            self.get_params(), self._examples,
         )  # fmt: skip
 
     def save(self, folder: str | os.PathLike[str], force: bool = False) -> None:
@@ -171,7 +169,7 @@ class FewShotClassifier:
         """The classifier in a folder of :meth:`save`.
 
         ``backbone`` is needed only where it was a ``module:function`` or a module: that is code,
-        which a file cannot hold.
+        which a file cannot hold. The examples in the folder are read when they are needed.
         """
         known = load_adapted(folder, backbone)
         made = cls(**{**known.settings, "backbone": known.backbone})
@@ -179,7 +177,7 @@ class FewShotClassifier:
         made.model_, made.backbone_, made.cross_validation_ = (
             known.network, known.backbone, known.found,
         )  # fmt: skip
-        made._images, made._labels, made._features, made._names = known.examples
+        made._examples = known.kept
         return made
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
