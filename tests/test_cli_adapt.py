@@ -23,6 +23,7 @@ FILES = [
     "model.safetensors", "report.html",
 ]  # fmt: skip
 COUNTS = (4, 3, 5)
+PLAIN = ("--backbone", "plain.safetensors")
 
 
 @pytest.fixture
@@ -155,6 +156,38 @@ def test_predict_reads_files_folders_and_patterns(run, tmp_path):
     assert run("predict", "birds", "new/bad.png").code == 2
 
 
+@pytest.mark.parametrize("given", [("new/0.png", "gone.png", "new/link.png"), ("new",), ("new/*",)])
+def test_what_is_not_there_is_named_and_skipped(run, tmp_path, given):
+    run("adapt", "mine", "--out", "birds", *PLAIN, "--method", "proto", "--no-onnx")
+    files = photos(tmp_path / "new")
+    (tmp_path / "new" / "link.png").symlink_to("nowhere.png")
+    told = run("predict", "birds", *given)
+    assert told.code == 1
+    named = [one for one in given if one == "gone.png"] + ["new/link.png"]
+    assert told.err.splitlines() == [
+        f"nsl: {one}: expected an image file, got no file of this name." for one in named
+    ]
+    assert len(told.out.splitlines()) == (1 if len(given) > 1 else len(files))
+
+
+@pytest.mark.parametrize(
+    ("why", "text"),
+    [
+        ("mine", "--why: expected a file as why.png, got the folder mine."),
+        ("why.jpg", "--why: expected a name that ends in .png, got why.jpg. Pictures are PNG."),
+        ("none/why.png", "--why: expected a folder that is there, got none. Make it first."),
+        ("why.png", "examples.safetensors: expected the images that were learned from, got no"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_is_noticed_first(run, why, text):
+    run("adapt", "mine", "--out", "birds", *PLAIN, "--method", "proto", "--no-onnx")
+    Path("birds/examples.safetensors").unlink()
+    assert run("predict", "birds", "mine").code == 0
+    told = run("predict", "birds", "mine", "--why", why, "--force")
+    assert text in one_line(told)
+    assert told.out == ""
+
+
 def test_why_shows_the_nearest_examples(run, tmp_path, drawn):
     run("adapt", "mine", "--out", "birds", "--backbone", "plain.safetensors", "--method", "proto")
     known = sorted(Path("mine/kind 2").iterdir())[0]
@@ -226,9 +259,6 @@ def _not_utf8(folder):
     )
 
 
-PLAIN = ("--backbone", "plain.safetensors")
-
-
 @pytest.mark.parametrize(
     ("change", "arguments", "text"),
     [
@@ -277,7 +307,10 @@ def test_nothing_is_overwritten(run, tmp_path):
     assert "It is left alone" in one_line(run(*quick, "--out", "mine", "--force"))
     assert "expected a folder with model.safetensors" in one_line(run("predict", "mine", "mine"))
     assert "expected a folder with model.safetensors" in one_line(run("predict", "none", "mine"))
-    assert "no.png: expected an image" in one_line(run("predict", "birds", "no.png"))
+    missing = run("predict", "birds", "no.png")
+    assert missing.code == 2
+    assert missing.err.startswith("nsl: no.png: expected an image file, got no file of this name")
+    assert "*.bmp: expected an image" in one_line(run("predict", "birds", "*.bmp"))
 
 
 def test_into_the_folder_where_one_stands(run, tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..fewshot import FewShotClassifier
+    from ..fewshot.adapted_files import Examples
 
 __all__ = ["predict"]
 
@@ -51,8 +52,8 @@ def predict(
 ) -> None:
     """Tell what is on images, by a classifier that nsl adapt made.
 
-    Images that cannot be decoded are named and skipped; the exit code is then 1, or 2 if there is
-    no other.
+    Images that cannot be decoded, or are not there, are named and skipped; the exit code is then 1,
+    or 2 if there is no other.
 
     \b
     nsl predict birds photo.jpg
@@ -62,17 +63,18 @@ def predict(
     from ..errors import RunError
     from ..fewshot import FewShotClassifier
 
-    if why is not None and why.exists() and not force:
-        raise RunError(f"{why}: expected a new file, got one that is there. Use --force.")
+    if why is not None:
+        _check_picture(why, force)
     files = _files(images)
     if backbone is not None:
         find_modules_here()
     learner = FewShotClassifier.load(classifier, backbone)
+    examples = learner.adapted().examples if why is not None else None
     count, first = _tell(learner, files, top, as_json)
     if not count:
         raise RunError(f"predict: expected an image that can be decoded, got none in {len(files)}.")
-    if why is not None:
-        _draw(learner, first, why)
+    if why is not None and examples is not None:
+        _draw(learner.classes_.tolist(), examples, first, why)
         if count > len(first):
             print(f"nsl: {why} shows the first {len(first)} of {count:,}", file=sys.stderr)
     if count < len(files):
@@ -88,8 +90,25 @@ class _Told(NamedTuple):
     features: Tensor
 
 
+def _check_picture(why: Path, force: bool) -> None:
+    """Raise unless a picture can be written there, before time is spent on images."""
+    from ..errors import RunError
+
+    if why.is_dir():
+        raise RunError(f"--why: expected a file as why.png, got the folder {why}.")
+    if why.suffix.lower() != ".png":
+        raise RunError(f"--why: expected a name that ends in .png, got {why}. Pictures are PNG.")
+    if not why.absolute().parent.is_dir():
+        raise RunError(f"--why: expected a folder that is there, got {why.parent}. Make it first.")
+    if why.exists() and not force:
+        raise RunError(f"{why}: expected a new file, got one that is there. Use --force.")
+
+
 def _files(arguments: Iterable[str]) -> list[Path]:
-    """The files that arguments mean: themselves, what is below folders, what patterns match."""
+    """The files that arguments mean: themselves, what is below folders, what patterns match.
+
+    Links that lead nowhere and files that are not there are among them, to be named later.
+    """
     from ..data.images import EXTENSIONS
     from ..errors import DataError
 
@@ -97,12 +116,12 @@ def _files(arguments: Iterable[str]) -> list[Path]:
     for argument in arguments:
         path = Path(argument)
         if path.is_dir():
-            inside = (p for p in path.rglob("*") if p.suffix.lower() in EXTENSIONS and p.is_file())
-            some = sorted(p for p in inside if not p.name.startswith("."))
-        elif has_magic(argument) and not path.exists():
+            inside = (p for p in path.rglob("*") if p.suffix.lower() in EXTENSIONS)
+            some = sorted(p for p in inside if not p.name.startswith(".") and not p.is_dir())
+        elif has_magic(argument) and not path.exists() and not path.is_symlink():
             some = _matching(argument)
         else:
-            some = [path] if path.is_file() else []
+            some = [path]
         if not some:
             raise DataError(f"{argument}: expected an image, or a folder of images, got none.")
         found += some
@@ -111,7 +130,7 @@ def _files(arguments: Iterable[str]) -> list[Path]:
 
 def _matching(pattern: str) -> list[Path]:
     found = glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute patterns)
-    return [path for path in map(Path, sorted(found)) if path.is_file()]
+    return [path for path in map(Path, sorted(found)) if not path.is_dir()]
 
 
 def _tell(
@@ -186,13 +205,13 @@ def _print_trouble(file: Path, reason: str, as_json: bool) -> None:
     print(f"nsl: {reason}", file=sys.stderr)
 
 
-def _draw(learner: FewShotClassifier, told: list[_Told], path: Path) -> None:
+def _draw(classes: list[Any], examples: Examples, told: list[_Told], path: Path) -> None:
     """A picture of why: the examples whose features point where the image's do."""
     import torch.nn.functional as F
 
     from ..plot import Explained, draw_neighbours
 
-    classes, (images, labels, features, _) = learner.classes_.tolist(), learner.adapted().examples
+    images, labels, features, _ = examples
     rows = []
     for one in told:
         likeness = F.cosine_similarity(one.features[None], features)
