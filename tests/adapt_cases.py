@@ -58,6 +58,18 @@ def headless() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.LayerNorm(8))
 
 
+def failing() -> nn.Module:
+    """Code of somebody else that does not work."""
+    raise ZeroDivisionError("division by zero")
+
+
+class Misread(nn.Module):
+    """A network that wants something else than a tensor."""
+
+    def forward(self, image):
+        return image.width
+
+
 def pictures(counts, seed=0, noise=30.0, size=(12, 9)):
     """uint8 arrays of ``size``, ``counts[c]`` of class c, and their labels; a pattern a class."""
     patterns = np.random.default_rng(99).uniform(40, 215, (len(counts), *size, 3))

@@ -217,6 +217,10 @@ def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
         ("no_such_module:f", WANTED, UnknownNameError, "that can be imported, got"),
         ("adapt_cases:OPTIONS", WANTED, UnknownNameError, "to be a function, got"),
         ("adapt_cases:backbone", WANTED, RunError, "returns an nn.Module, got Backbone"),
+        ("adapt_cases:pictures", WANTED, RunError,
+         "works without arguments .* got TypeError: .*missing 1 required .* Mend it, or name one"),
+        ("adapt_cases:failing", WANTED, RunError, "got ZeroDivisionError: division by zero. Mend"),
+        ("adapt_cases:Misread", WANTED, ShapeError, r"shape \(3, 8, 8\), got an error: .*'width'"),
         ("adapt_cases:plain_factory", {**WANTED, "image_size": 40}, ShapeError, r"\(3, 40, 40\)"),
         ("adapt_cases:plain_factory", {**WANTED, "mean": (0.5,), "std": (0.2,)}, ShapeError,
          r"reads images of shape \(1, 8, 8\)"),
@@ -231,6 +235,21 @@ def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
 def test_functions_that_do_not_fit(spec, given, error, text):
     with pytest.raises(error, match=text):
         load_backbone(spec, **given)
+
+
+def test_a_module_that_fails_on_import(tmp_path, monkeypatch):
+    (tmp_path / "half_written.py").write_text("def network(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RunError, match=r"module that can be imported, got SyntaxError: .* Mend"):
+        load_backbone("half_written:network", **WANTED)
+
+
+def test_a_module_in_place_of_a_name():
+    text = r"got an object of class Sequential\. A module is given as Backbone\(module, Prep"
+    for function in (load_backbone, lambda given: backbones.rebuild({"kind": "factory"}, given)):
+        with pytest.raises(RunError, match=text) as refused:
+            function(plain_factory())
+        assert "Conv2d" not in str(refused.value)
 
 
 def test_the_files_of_the_package_are_made_from_runs(tmp_path, monkeypatch, capsys):

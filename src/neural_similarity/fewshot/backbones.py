@@ -25,6 +25,7 @@ from ..errors import DataError, RunError, ShapeError, UnknownNameError
 from ..nn.inventory import static_similarities
 from ..train import Run
 from ..train.settings import Settings
+from ._functions import call_function
 from ._last_layer import check_features, find_classifier, remove_classifier
 from .backbone_files import build_network, network_source, read_backbone
 from .learner import Learner
@@ -89,7 +90,7 @@ def load_backbone(
         classifier: the name of the layer that gives the scores, where it is not found by itself:
             ``get_classifier()`` as in timm, or the linear layer whose output is the network's.
     """
-    name = DEFAULT if spec is None else str(spec)
+    name = DEFAULT if spec is None else _spec(spec)
     given = {"image_size": image_size, "mean": mean, "std": std, "crop": crop}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     with torch.random.fork_rng():  # a network draws its first weights, from a seed of its own
@@ -111,7 +112,7 @@ def rebuild(
         return copy.deepcopy(given.module)
     if given is not None:
         factory = source["kind"] == "factory"
-        made = _make(str(given)) if factory else load_backbone(given).module
+        made = call_function(_spec(given)) if factory else load_backbone(given).module
         return remove_classifier(made, source["classifier"]) if factory else made
     if source["kind"] == "create_model":
         return build_network(source)
@@ -122,6 +123,17 @@ def rebuild(
     raise RunError(
         f"load: expected the backbone {source.get('name', 'that was used')!r} to be given, got "
         f"none. It runs code that is not in the file. Pass backbone."
+    )
+
+
+def _spec(spec: str | os.PathLike[str]) -> str:
+    """The text that names a backbone; people also try with the module itself."""
+    if isinstance(spec, str | os.PathLike):
+        return str(spec)
+    raise RunError(
+        f"backbone: expected {_FORMS}, got an object of class {type(spec).__name__}. A module is "
+        f"given as Backbone(module, Preprocessing(image_size, mean, std)) of "
+        f"neural_similarity.fewshot."
     )
 
 
@@ -206,32 +218,11 @@ def _from_factory(spec: str, changes: Mapping[str, Any], classifier: str | None)
             f"{spec}: expected the preprocessing of this network, got no {', '.join(missing)}. "
             f"Only you know what its images look like. Give image size, mean and std."
         )
-    module = _make(spec)
+    module = call_function(spec)
     made = Backbone(module, Preprocessing(**changes), spec)
     name = classifier or find_classifier(spec, module, made.image_shape)
     source = {"kind": "factory", "name": spec, "classifier": name}
     return replace(made, module=remove_classifier(module, name), source=source)
-
-
-def _make(spec: str) -> nn.Module:
-    """What the function of ``module:function`` returns."""
-    module, _, name = spec.partition(":")
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise UnknownNameError(
-            f"backbone: expected {spec!r} to name a function that can be imported, got {error}."
-        ) from error
-    if not callable(found):
-        raise UnknownNameError(f"backbone: expected {spec!r} to be a function, got {found!r}.")
-    made = found()
-    if not isinstance(made, nn.Module):
-        raise RunError(
-            f"{spec}: expected a function that returns an nn.Module, got {type(made).__name__}."
-        )
-    return made
 
 
 def _timm() -> Any:
