@@ -60,6 +60,11 @@ def test_runs_are_compared_over_epochs_and_seconds(tmp_path, drawn):
     assert len(set(colours)) == 2
 
 
+def test_letters_that_the_font_lacks_are_no_reason_to_warn(tmp_path):
+    draw_run(metrics(0.2), tmp_path / "run.png", "麻雀 가나다")
+    assert imread(tmp_path / "run.png").shape[:2] == (806, 832)  # as with any other title
+
+
 @pytest.mark.parametrize(("best", "scale"), [(0.05, "log"), (0.2, "linear"), (0.0, "linear")])
 def test_a_logarithm_where_it_helps(best, scale, tmp_path, drawn):
     draw_comparison({"run": metrics(best)}, tmp_path / "all.png")

@@ -6,6 +6,7 @@ Figures are made by the object interface: pyplot keeps a global list of figures 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -51,6 +52,10 @@ def figure(width: float, height: float, title: str | None = None) -> Iterator[Fi
 
 
 def save(made: Figure, path: str | os.PathLike[str], **options: Any) -> None:
-    """Write the figure as PNG; it appears whole or not at all."""
-    with whole_file(path) as file:
+    """Write the figure as PNG; it appears whole or not at all.
+
+    Letters that the font lacks, as of Chinese names of classes, are boxes, without a warning each.
+    """
+    with whole_file(path) as file, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing", UserWarning)
         made.savefig(file, format="png", **options)
