@@ -36,7 +36,9 @@ __all__ = [
     "build_model",
     "build_optimizer",
     "build_similarity",
+    "training_copy",
     "unseen_images",
+    "unseen_splits",
 ]
 
 _Made = TypeVar("_Made")
@@ -163,7 +165,7 @@ def build_data(config: TrainConfig, world: World) -> Data:
         mean=mean,
         std=std,
         copies={"train": train.copy, "test": test.copy},
-        evaluated_on="validation" if _validation(config) else "test",
+        evaluated_on=unseen_splits(config)[0],
         # Parts of one folder have the same files.
         skipped=len({bad.path for part in (train, test) for bad in getattr(part, "skipped", ())}),
     )
@@ -171,12 +173,25 @@ def build_data(config: TrainConfig, world: World) -> Data:
 
 def unseen_images(config: TrainConfig, split: str | None = None) -> ImageSet:
     """Images of the trained classes that a run does not train on: test, or validation."""
-    choices = ["validation"] * bool(_validation(config)) + ["test"] * _has_test(config)
-    split = choices[-1] if split is None else split
-    _check.known_name("run", "split", split, choices)
+    splits = unseen_splits(config)
+    split = splits[-1] if split is None else split
+    _check.known_name("run", "split", split, splits)
     if split == "validation":
         return split_validation(_load(config, "train"), _validation(config), config.seed)[1]
     return _load(config, dataset_info(config.data).splits[-1])
+
+
+def unseen_splits(config: TrainConfig) -> list[str]:
+    """What there is of unseen images; the first is for evaluation while training."""
+    return ["validation"] * bool(_validation(config)) + ["test"] * _has_test(config)
+
+
+def training_copy(config: TrainConfig) -> str | None:
+    """Which copy of the training images there is now; None if there are none."""
+    try:
+        return _load(config, "train").copy
+    except DataError:
+        return None
 
 
 def square(images: ImageSet) -> int:

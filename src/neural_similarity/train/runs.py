@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from .. import __version__, _check
 from ..data import ImageSet, eval_loader
 from ..errors import RunError
-from .build import build_model, unseen_images
+from .build import build_model, training_copy, unseen_images, unseen_splits
 from .checkpoint import read_weights, write_atomically
 from .config import TrainConfig
 from .distributed import World
@@ -164,11 +164,7 @@ class RunFolder(Generic[_Config]):
         """Raise if the run began with other data."""
         starts, copies = self._starts(), facts["data_copies"]
         if starts and starts[0]["data_copies"] != copies:
-            raise RunError(
-                f"{self.folder}: expected the data the run began with, got another copy of "
-                f"{self.config.data!r} ({copies}, not {starts[0]['data_copies']}). Put the "
-                f"first one back, or begin a new run."
-            )
+            raise self._other_data(copies, starts[0]["data_copies"])
 
     def weights(self, which: str) -> Path:
         """The file of the ``"last"`` or the ``"best"`` weights."""
@@ -189,6 +185,13 @@ class RunFolder(Generic[_Config]):
         """Mean and standard deviation that images are brought to, by channel."""
         known = self.environment()
         return tuple(known["mean"]), tuple(known["std"])
+
+    def _other_data(self, got: object, known: object) -> RunError:
+        return RunError(
+            f"{self.folder}: expected the data the run began with, got another copy of "
+            f"{self.config.data!r} ({got}, not {known}). Put the first one back, or begin a new "
+            f"run."
+        )
 
     def _starts(self) -> list[dict[str, Any]]:
         file = self.folder / "environment.json"
@@ -216,8 +219,24 @@ class Run(RunFolder[TrainConfig]):
         """Images the run was not trained on, of the classes it was trained on.
 
         ``split`` is ``"test"``, or ``"validation"`` for training images that were set apart; None
-        is the former where a data set has test images of the same classes.
+        is the former where a data set has test images of the same classes. The data must be those
+        the run began with: where test images are drawn from all, others would be drawn from other
+        data, and the run may have been trained on them.
         """
+        images = self._images(split)
+        known = self._known_copy(images, split)
+        if known is not None and images.copy != known:
+            raise self._other_data(images.copy, known)
+        return images
+
+    def example(self, count: int = 8) -> Tensor:
+        """The first test images, as the network takes them; from a changed copy they will do."""
+        mean, std = self.normalisation()
+        loader = eval_loader(self._images(), count, mean=mean, std=std)
+        images, _ = next(iter(loader.epoch(0)))
+        return images
+
+    def _images(self, split: str | None = None) -> ImageSet:
         images = unseen_images(self.config, split)
         if images.classes != self.classes():
             raise RunError(
@@ -227,12 +246,14 @@ class Run(RunFolder[TrainConfig]):
             )
         return images
 
-    def example(self, count: int = 8) -> Tensor:
-        """The first test images, as the network takes them."""
-        mean, std = self.normalisation()
-        loader = eval_loader(self.test_set(), count, mean=mean, std=std)
-        images, _ = next(iter(loader.epoch(0)))
-        return images
+    def _known_copy(self, images: ImageSet, split: str | None) -> str | None:
+        """The copy these images must be of; None if the run never saw the like of them."""
+        copies: dict[str, str] = self._starts()[0]["data_copies"]
+        during_training, *others = unseen_splits(self.config)
+        if not others or split == during_training:
+            return copies["test"]
+        # Test images of a run that set training images apart: a part of those, or data apart.
+        return copies["train"] if images.copy == training_copy(self.config) else None
 
 
 class MetricsFile:

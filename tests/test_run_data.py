@@ -1,0 +1,84 @@
+"""A run is evaluated on the data it began with: else it may have trained on the test images."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import neural_similarity as ns
+from neural_similarity.train import TrainConfig, train
+
+SMALL = TrainConfig(
+    data="imagefolder", image_size=16, options={"width": 4, "hidden": 8}, steps=1, batch_size=4,
+    threads=1,
+)  # fmt: skip
+
+
+def add_image(folder, seed):
+    folder.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / f"{seed}.png")
+
+
+def add_images(root, count=10):
+    for kind in ("cat", "dog"):
+        for seed in range(count):
+            add_image(root / kind, seed)
+
+
+def trained(tmp_path, **settings):
+    settings = {"data_dir": str(tmp_path / "data"), **settings}
+    return train(TrainConfig.from_dict({**SMALL.to_dict(), **settings}), tmp_path / "run")
+
+
+def is_refused(run, split=None):
+    with pytest.raises(
+        ns.RunError,
+        match=r"expected the data the run began with, got another copy of 'imagefolder' \(\w+, not "
+        r"\w+\)\. Put the first one back, or begin a new run\.",
+    ):
+        run.test_set(split)
+
+
+def test_test_images_drawn_from_other_images_are_refused(tmp_path):
+    add_images(tmp_path / "data")
+    run = trained(tmp_path)
+    before = run.test_set()
+    add_image(tmp_path / "data" / "cat", 10)
+    is_refused(run)
+    assert run.example().shape[1:] == (3, 16, 16)  # pictures and checks need no certain images
+    (tmp_path / "data" / "cat" / "10.png").unlink()
+    assert run.test_set().files == before.files
+
+
+def test_test_images_beside_the_training_images(tmp_path):
+    data = tmp_path / "data"
+    add_images(data / "train")
+    add_images(data / "test", 3)
+    run = trained(tmp_path)
+    add_image(data / "train" / "cat", 10)
+    assert len(run.test_set()) == 6
+    add_image(data / "test" / "cat", 11)
+    is_refused(run)
+
+
+def test_a_run_that_set_images_apart_and_drew_test_images(tmp_path):
+    add_images(tmp_path / "data")
+    run = trained(tmp_path, validation=0.25)
+    assert len(run.test_set("validation")) == len(run.test_set("test")) == 4
+    add_image(tmp_path / "data" / "cat", 10)
+    for split in (None, "test", "validation"):
+        is_refused(run, split)
+
+
+def test_a_run_that_set_images_apart_beside_test_images(tmp_path):
+    data = tmp_path / "data"
+    add_images(data / "train")
+    add_images(data / "test", 3)
+    run = trained(tmp_path, validation=0.2)
+    add_image(data / "test" / "cat", 11)
+    assert len(run.test_set()) == 7  # the run never saw any of them, nor remembers which there were
+    add_image(data / "train" / "cat", 10)
+    is_refused(run, "validation")
+    for file in (data / "train").glob("*/*"):
+        file.unlink()
+    assert len(run.test_set("test")) == 7
