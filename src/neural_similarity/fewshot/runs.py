@@ -191,7 +191,7 @@ class _ResultFile:
     ) -> dict[str, Any]:
         """Test, going on with what is known, and write the result."""
         partial = self.path.with_suffix(".partial.jsonl")
-        lines = [] if force else MetricsFile.read(partial)
+        lines = [] if force else MetricsFile.read(partial, frozenset())
         lines = _in_a_row(lines[1:]) if lines and lines[0] == self.about else []
         done = [accuracy for line in lines for accuracy in line["accuracies"]]
         world.wait()  # until all have read
@@ -229,7 +229,7 @@ def _in_a_row(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     row: list[dict[str, Any]] = []
     count = 0
     for line in lines:
-        if line.get("first") == count:
+        if line.get("first") == count and isinstance(line.get("accuracies"), list):
             row.append(line)
             count += len(line["accuracies"])
     return row

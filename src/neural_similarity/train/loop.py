@@ -149,8 +149,8 @@ class _Job:
             progress = Progress(**{name: known[name] for name in asdict(progress)})
         metrics = None
         if world.first:
+            metrics = MetricsFile(run.folder / "metrics.jsonl", progress.step)  # raises if damaged
             run.remember_start(facts, world)
-            metrics = MetricsFile(run.folder / "metrics.jsonl", progress.step)
         return cls(run, task, world, watches, optimizer, progress, metrics)
 
     def close(self) -> None:

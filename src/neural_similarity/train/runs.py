@@ -53,6 +53,8 @@ except ImportError:  # no such locks on this system: there, train one run at a t
 MAY_DIFFER = ("data_dir", "device", "workers")
 """Settings that a run may go on with other values of: they do not decide its result."""
 
+_FACTS = {"classes", "data_copies", "image_size", "in_channels", "mean", "std"}  # of its data
+
 _Config = TypeVar("_Config", bound=Settings)
 
 
@@ -196,6 +198,13 @@ class RunFolder(Generic[_Config]):
     def _starts(self) -> list[dict[str, Any]]:
         file = self.folder / "environment.json"
         starts: list[dict[str, Any]] = read_json(file, list) if file.is_file() else []
+        for start in starts:
+            if not isinstance(start, dict) or not start.keys() >= _FACTS:
+                raise RunError(
+                    f"{file}: expected an object with {', '.join(sorted(_FACTS))} for each time "
+                    f"the run was started, got {_short(start)}. Put the file back, or begin a new "
+                    f"run."
+                )
         return starts
 
 
@@ -273,16 +282,28 @@ class MetricsFile:
         self._file.close()
 
     @staticmethod
-    def read(path: Path) -> list[dict[str, Any]]:
-        """The lines that are whole: a kill may have torn the last one."""
+    def read(path: Path, needed: frozenset[str] = frozenset({"kind", "step"})) -> list[Any]:
+        """The lines that are whole: a kill may have torn the last one.
+
+        Each is an object with what is ``needed``.
+        """
         if not path.is_file():
             return []
-        text = path.read_text(encoding="utf-8")
-        lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
         try:
-            return [json.loads(line) for line in lines]
-        except json.JSONDecodeError as error:
+            text = path.read_text(encoding="utf-8")
+            lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+            found = [json.loads(line) for line in lines]
+        except ValueError as error:  # JSON's own, and that of text that is none
             raise RunError(f"{path}: expected JSON, got a damaged line ({error}).") from error
+        for number, line in enumerate(found, 1):
+            whole = isinstance(line, dict) and needed <= line.keys()
+            if not whole or not isinstance(line.get("step", 0), int):
+                names = f" with {' and '.join(sorted(needed))}" if needed else ""
+                raise RunError(
+                    f"{path}: expected an object{names} in line {number}, got {_short(line)}. Take "
+                    f"the line out to go on without it."
+                )
+        return found
 
 
 def here_and_now(world: World) -> dict[str, Any]:
@@ -337,6 +358,12 @@ def check_comparison(
             f"{folder}: expected the settings the runs began with, got others. Leave them out to "
             f"go on, or choose another --out."
         )
+
+
+def _short(value: object) -> str:
+    """A value as a line of JSON, cut off where it is long."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:60] + "…"
 
 
 def _write_json(path: Path, value: Any) -> None:
