@@ -148,6 +148,35 @@ def test_bad_input(tmp_path):
         export_model(model, example, tmp_path / "missing" / "model.pt2", "torch-export")
 
 
+@pytest.mark.parametrize("metadata", [{"a": 1}, {1: "a"}])
+def test_metadata_that_are_no_strings(metadata, tmp_path):
+    message = r"expected metadata of strings by name, got (1 for 'a'|'a' for 1)\. .*json\.dumps"
+    for path, format in ((tmp_path / "m.onnx", "onnx"), (tmp_path / "m.pt2", "torch-export")):
+        with pytest.raises(ns.ExportError, match=message):
+            export_model(nn.Flatten(), torch.randn(2, 3), path, format, metadata=metadata)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "advice"),
+    [
+        (torch.float64, r"export model\.float\(\) with example\.float"),
+        (torch.float32, "try another"),
+    ],
+)
+def test_what_the_runtime_cannot_run_is_not_written(dtype, advice, tmp_path, monkeypatch):
+    def runner(path):
+        raise NotImplementedError("\nno such layer\nmore")
+
+    monkeypatch.setattr(torch_export, "runner", runner)
+    message = r"expected torch-export's runtime to run .* got NotImplementedError: no such layer\. "
+    with pytest.raises(ns.ExportError, match=f"{message}.*{advice}.*Nothing was written"):
+        export_model(
+            nn.Flatten(), torch.randn(2, 3, dtype=dtype), tmp_path / "m.pt2", "torch-export"
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_missing_packages_are_named(tmp_path, monkeypatch):
     for name in ("onnxruntime", "onnxscript"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -80,6 +80,7 @@ def export_model(
             f"export: expected a new file, got {str(target)!r}, which is there. Choose another "
             f"name, or replace it with force."
         )
+    _check_metadata(metadata or {})
     writer = import_module(f".{format.replace('-', '_')}", __package__)
     writer.check_packages()
     deployed = copy.deepcopy(model).eval()
@@ -95,7 +96,25 @@ def export_model(
                 f"export: expected a network that {format} can express, got "
                 f"{type(error).__name__}: {_first_line(error)}. Nothing was written."
             ) from error
-        return _largest_difference(writer.runner(file), inputs, expected, format)
+        try:
+            run = writer.runner(file)
+            scores = [run(input) for input in inputs]
+        except Exception as error:
+            raise ExportError(
+                f"export: expected {format}'s runtime to run the network, got "
+                f"{type(error).__name__}: {_first_line(error)}. {_advice(expected[0])} Nothing was "
+                f"written."
+            ) from error
+        return _largest_difference(scores, expected, format)
+
+
+def _check_metadata(metadata: Mapping[str, str]) -> None:
+    for name, value in metadata.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ExportError(
+                f"export: expected metadata of strings by name, got {value!r} for {name!r}. Write "
+                f"it as text, with json.dumps for instance."
+            )
 
 
 def _inputs(example: Tensor) -> list[Tensor]:
@@ -127,18 +146,22 @@ def _scores(model: nn.Module, input: Tensor) -> Tensor:
     return scores
 
 
-def _largest_difference(
-    run: Callable[[Tensor], Tensor], inputs: list[Tensor], expected: list[Tensor], format: str
-) -> float:
+def _advice(scores: Tensor) -> str:
+    if scores.dtype == torch.float64:
+        return "It may lack layers of float64: export model.float() with example.float()."
+    return "It may lack one of the layers: try another format."
+
+
+def _largest_difference(made: list[Tensor], expected: list[Tensor], format: str) -> float:
     largest = 0.0
-    for input, scores in zip(inputs, expected, strict=True):
+    for got, scores in zip(made, expected, strict=True):
         scale = scores.abs().max().clamp(min=torch.finfo(scores.dtype).tiny)
-        difference = ((run(input) - scores).abs().max() / scale).item()
+        difference = ((got - scores).abs().max() / scale).item()
         tolerance = _TOLERANCE[scores.dtype]
         if not difference <= tolerance:  # also catches NaN
             raise ExportError(
                 f"export: expected {format} to give the model's scores, got a relative difference "
-                f"of {difference:.1e} on a batch of {len(input)}, above {tolerance:.0e} for "
+                f"of {difference:.1e} on a batch of {len(scores)}, above {tolerance:.0e} for "
                 f"{scores.dtype}. The model's numbers are not finite, or it depends on more than "
                 f"its input. Nothing was written."
             )
