@@ -245,6 +245,23 @@ def test_features_of_new_images_that_are_no_numbers_are_refused():
         made.predict(images)
 
 
+@pytest.mark.parametrize("seed", [None, "a", 1.5, True, 2**64])
+def test_seeds_that_are_none(seed):
+    message = f"expected seed to be a whole number of at most 64 bits, got {seed!r}"
+    with pytest.raises(RunError, match=message):
+        ns.FewShotClassifier("proto", EYE, seed=seed).fit(PAIR, PAIR_LABELS)
+
+
+def test_numbers_of_numpy_fit_and_are_saved(tmp_path):
+    images, labels = pictures((3, 3))
+    settings = {"folds": np.int64(2), "seed": np.int64(3)}
+    fitted = ns.FewShotClassifier("proto", backbone(), **settings).fit(images, labels)
+    usual = ns.FewShotClassifier("proto", backbone(), 2, 3).fit(images, labels)
+    assert fitted.cross_validation_.accuracy == usual.cross_validation_.accuracy
+    fitted.save(tmp_path / "saved")
+    assert ns.FewShotClassifier.load(tmp_path / "saved").get_params()["folds"] == 2
+
+
 def test_the_shipped_pair_serves_every_method(tmp_path, monkeypatch):
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
     for name, similarity in (("cnn4-dynamic", PREDICTOR), ("cnn4-plain", None)):

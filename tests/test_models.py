@@ -1,11 +1,13 @@
 """Table 7's four networks, and the penalty on their filters."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import neural_similarity as ns
+from neural_similarity.fewshot import Preprocessing
 from neural_similarity.models.spherenet import CONFIGURATIONS, SphereNet
 from neural_similarity.nn import SelfAttention2d
 
@@ -88,3 +90,25 @@ def test_networks_that_do_not_fit():
         model(torch.zeros(1, 3, 16, 16))
     with pytest.raises(ns.ShapeError, match="a model with a convolution, got one without"):
         ns.filter_orthogonality_penalty(nn.Linear(3, 3))
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    five = np.int64(5)
+    model = ns.create_model("cnn4", five, image_size=np.int32(16), width=np.uint8(4))
+    assert model(torch.randn(2, 3, 16, 16)).shape == (2, 5)
+    assert type(model.classifier.out_features) is type(model.image_size) is int
+    kept = [
+        ns.SpherePredictor(hidden=five).hidden,
+        ns.StaticSimilarity(block_size=five).block_size,
+        ns.DynamicSimilarity(block_size=five).block_size,
+        ns.DynamicSimilarity(shared_width=five).shared_width,
+        Preprocessing(five, (0.5,), (0.5,)).image_size,
+    ]
+    assert [(type(value), value) for value in kept] == [(int, 5)] * 5
+    with pytest.raises(ns.ShapeError, match=r"whole number of at least 1, got (np\.)?True"):
+        ns.create_model("cnn4", np.bool_(True))
+    with pytest.raises(ns.ShapeError, match=r"hidden to be a whole number .* got np\.float64"):
+        ns.ConvPredictor(hidden=np.float64(5))
+    for width in (True, 0, "a"):
+        with pytest.raises(ns.AttachError, match=f"shared_width of at least 1, got {width!r}"):
+            ns.DynamicSimilarity(shared_width=width)

@@ -6,8 +6,9 @@ Form: ``<where>: expected <what> <value>, got <value>. <why>. <what to do>.``
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -19,9 +20,11 @@ __all__ = [
     "attention_width",
     "conv_output_shape",
     "global_similarity",
+    "is_whole",
     "known_name",
     "map_size",
     "odd_kernel",
+    "plain_number",
     "shape",
     "similarity_shape",
     "size_preserving",
@@ -42,10 +45,27 @@ def known_name(where: str, what: str, got: object, choices: Iterable[str]) -> No
     )
 
 
+def plain_number(value: Any) -> Any:
+    """A whole number of any library, such as NumPy's, as an int; anything else as it is."""
+    if isinstance(value, bool):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value
+
+
+def is_whole(value: object) -> bool:
+    """Whether ``value`` is a whole number, of any library; a truth value is none."""
+    number = plain_number(value)
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
 def whole_numbers(where: str, **values: object) -> None:
     """Raise unless each value is a whole number of at least one."""
     for what, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        number = plain_number(value)
+        if not is_whole(number) or number < 1:
             raise ShapeError(
                 f"{where}: expected {what} to be a whole number of at least 1, got {value!r}."
             )

@@ -37,6 +37,7 @@ __all__ = ["FewShotClassifier"]
 
 Watch = Callable[[int, int], None]
 _BATCH = 64
+_SEEDS = (-(2**63), 2**64 - 1)  # what PyTorch takes
 
 
 class FewShotClassifier:
@@ -100,10 +101,12 @@ class FewShotClassifier:
         """Learn from images; ``watch`` is told how many fits of how many are done."""
         _check.known_name("FewShotClassifier", "method", self.method, ("auto", *METHODS))
         _check.whole_numbers("FewShotClassifier", folds=self.folds)
+        folds, seed = map(_check.plain_number, (self.folds, self.seed))
+        _check_seed(seed)
         shown = listed(images)
         classes, numbers = numbered(labels, len(shown))
         adapters, left_out = self._adapters(shown, numbers, len(classes))
-        found = cross_validate(adapters, numbers, len(classes), self.folds, self.seed, watch)
+        found = cross_validate(adapters, numbers, len(classes), folds, seed, watch)
         found = replace(found, left_out=left_out)
         adapter = adapters[found.method]
         network = adapter.network(adapter.fit(torch.arange(len(numbers))))
@@ -151,9 +154,10 @@ class FewShotClassifier:
     def adapted(self) -> Adapted:
         """Everything that was learned, and the images it was learned from."""
         self._check_fitted()
+        settings = {k: _check.plain_number(v) for k, v in self.get_params().items()}
         return Adapted(
             self.model_, self.backbone_, self.classes_.tolist(), self.cross_validation_,
-            self.get_params(), self._examples,
+            settings, self._examples,
         )  # fmt: skip
 
     def save(self, folder: str | os.PathLike[str], force: bool = False) -> None:
@@ -262,3 +266,11 @@ def _in_evaluation(backbone: Backbone) -> Backbone:
 
 def _parameters(cls: type[FewShotClassifier]) -> list[str]:
     return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+
+def _check_seed(seed: Any) -> None:
+    if not _check.is_whole(seed) or not _SEEDS[0] <= seed <= _SEEDS[1]:
+        raise RunError(
+            f"FewShotClassifier: expected seed to be a whole number of at most 64 bits, got "
+            f"{seed!r}. The same seed gives the same folds."
+        )

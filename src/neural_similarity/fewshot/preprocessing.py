@@ -58,6 +58,7 @@ class Preprocessing:
     def __post_init__(self) -> None:
         where = "Preprocessing"
         _check.whole_numbers(where, image_size=self.image_size)
+        object.__setattr__(self, "image_size", _check.plain_number(self.image_size))
         _check.known_name(where, "interpolation", self.interpolation, _INTERPOLATIONS)
         for name in ("mean", "std"):
             object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))

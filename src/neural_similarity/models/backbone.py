@@ -51,7 +51,7 @@ class Backbone(nn.Module):
         _check.whole_numbers(
             where, num_classes=num_classes, in_channels=in_channels, image_size=image_size
         )
-        self.in_channels, self.image_size = in_channels, image_size
+        self.in_channels, self.image_size = map(_check.plain_number, (in_channels, image_size))
 
     def get_classifier(self) -> nn.Module:
         """The last layer, as in timm."""

@@ -71,7 +71,8 @@ def create_model(
     _check_options(name, make, options)
     if image_size is not None:
         options["image_size"] = image_size
-    model = make(num_classes=num_classes, in_channels=in_channels, **options)
+    given = {"num_classes": num_classes, "in_channels": in_channels, **options}
+    model = make(**{name: _check.plain_number(value) for name, value in given.items()})
     if config is None:
         return model
     layers = getattr(model, "similarity_layers", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from .. import _check
 from ..errors import AttachError
 
 __all__ = ["check_pattern", "check_targets"]
@@ -13,8 +14,7 @@ def check_targets(where: str, target: object, exclude: object, block_size: objec
     """Raise unless the settings are of the kinds that are documented."""
     check_pattern(where, "target_modules", target)
     check_pattern(where, "exclude_modules", exclude)
-    whole = isinstance(block_size, int) and not isinstance(block_size, bool)
-    if block_size is not None and not whole:
+    if block_size is not None and not _check.is_whole(block_size):
         raise AttachError(
             f"{where}: expected block_size to be a whole number or None, got {block_size!r}."
         )

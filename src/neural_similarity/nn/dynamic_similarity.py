@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from .. import structures
+from .. import _check, structures
 from ..errors import AttachError
 from ..structures import Structure
 from ._targets import check_targets
@@ -74,7 +74,9 @@ class DynamicSimilarity:
         check_targets(
             "DynamicSimilarity", self.target_modules, self.exclude_modules, self.block_size
         )
-        if not (isinstance(self.shared_width, int) and self.shared_width >= 1):
+        for name in ("block_size", "shared_width"):
+            object.__setattr__(self, name, _check.plain_number(getattr(self, name)))
+        if not _check.is_whole(self.shared_width) or self.shared_width < 1:
             raise AttachError(
                 f"DynamicSimilarity: expected shared_width of at least 1, got "
                 f"{self.shared_width!r}."

@@ -76,11 +76,9 @@ class PredictorConfig:
     def __post_init__(self) -> None:
         where = type(self).__name__
         _check.known_name(where, "start", self.start, get_args(Start))
-        whole = isinstance(self.hidden, int) and not isinstance(self.hidden, bool)
-        if self.hidden is not None and not (whole and self.hidden >= 1):
-            raise ShapeError(
-                f"{where}: expected hidden to be a whole number of at least 1, got {self.hidden!r}."
-            )
+        if self.hidden is not None:
+            _check.whole_numbers(where, hidden=self.hidden)
+        object.__setattr__(self, "hidden", _check.plain_number(self.hidden))
         if self.start == "identity" and not self.residual:
             raise ShapeError(
                 f"{where}: expected residual=True with start='identity', got residual=False. M "

@@ -61,6 +61,7 @@ class StaticSimilarity:
         structures.resolve(self.structure, where)
         _check.known_name(where, "scope", self.scope, SCOPES)
         check_targets(where, self.target_modules, self.exclude_modules, self.block_size)
+        object.__setattr__(self, "block_size", _check.plain_number(self.block_size))
 
     @property
     def skips_single_taps(self) -> bool:
