@@ -6,7 +6,7 @@ import pytest
 
 import neural_similarity as ns
 from neural_similarity.train import Run, TrainConfig, train
-from neural_similarity.train.runs import MetricsFile
+from neural_similarity.train.metrics import MetricsFile
 
 SMALL = TrainConfig(
     options={"width": 4, "hidden": 8}, batch_size=314, steps=1, log_every=1, threads=1

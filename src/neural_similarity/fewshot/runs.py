@@ -22,7 +22,8 @@ from ..train.build import build_model
 from ..train.checkpoint import read_weights, write_atomically
 from ..train.distributed import World
 from ..train.folders import read_json
-from ..train.runs import MetricsFile, RunFolder, here_and_now
+from ..train.metrics import MetricsFile
+from ..train.runs import RunFolder, here_and_now
 from ..train.settings import Settings
 from .base_data import check_apart, load_split
 from .config import FewShotConfig

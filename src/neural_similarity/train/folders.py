@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import RunError
 
-__all__ = ["COMPARISON", "check_new", "check_replaceable", "clear", "read_json"]
+__all__ = ["COMPARISON", "check_new", "check_replaceable", "clear", "read_json", "shortened"]
 
 COMPARISON = "comparison.json"
 _MARKS = {"config.json", COMPARISON}  # one of them is in every folder of ours
@@ -34,6 +34,12 @@ def read_json(path: Path, kind: type[Any]) -> Any:
     if not isinstance(value, kind):
         raise RunError(f"{path}: expected {kind.__name__}, got {type(value).__name__}.")
     return value
+
+
+def shortened(value: object) -> str:
+    """A value as a line of JSON, cut off where it is long."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:60] + "…"
 
 
 def clear(folder: Path) -> None:

@@ -21,7 +21,8 @@ from .build import build_optimizer
 from .checkpoint import resume_checkpoint, write_checkpoint, write_weights
 from .config import TrainConfig
 from .distributed import World, join_world, restarted, synchronise_batch_norm
-from .runs import MetricsFile, Run, RunFolder
+from .metrics import MetricsFile
+from .runs import Run, RunFolder
 from .schedules import SCHEDULES
 from .task import Classification, Task
 from .tensorboard import tensorboard_events

@@ -32,11 +32,11 @@ from .build import build_model, training_copy, unseen_images, unseen_splits
 from .checkpoint import read_weights, write_atomically
 from .config import TrainConfig
 from .distributed import World
-from .folders import COMPARISON, check_new, check_replaceable, clear, read_json
+from .folders import COMPARISON, check_new, check_replaceable, clear, read_json, shortened
+from .metrics import MetricsFile
 from .settings import COMMANDS, Settings, check_kind
 
 __all__ = [
-    "MetricsFile",
     "Run",
     "RunFolder",
     "check_comparison",
@@ -202,8 +202,8 @@ class RunFolder(Generic[_Config]):
             if not isinstance(start, dict) or not start.keys() >= _FACTS:
                 raise RunError(
                     f"{file}: expected an object with {', '.join(sorted(_FACTS))} for each time "
-                    f"the run was started, got {_short(start)}. Put the file back, or begin a new "
-                    f"run."
+                    f"the run was started, got {shortened(start)}. Put the file back, or begin a "
+                    f"new run."
                 )
         return starts
 
@@ -265,47 +265,6 @@ class Run(RunFolder[TrainConfig]):
         return copies["train"] if images.copy == training_copy(self.config) else None
 
 
-class MetricsFile:
-    """Metrics as JSON lines; those after a checkpoint are dropped when a run goes on from it."""
-
-    def __init__(self, path: Path, step: int) -> None:
-        kept = [line for line in self.read(path) if line["step"] <= step] if step else []
-        write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
-        self._file = path.open("a", encoding="utf-8")
-
-    def write(self, line: dict[str, Any]) -> None:
-        """Add a line, at once."""
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-
-    @staticmethod
-    def read(path: Path, needed: frozenset[str] = frozenset({"kind", "step"})) -> list[Any]:
-        """The lines that are whole: a kill may have torn the last one.
-
-        Each is an object with what is ``needed``.
-        """
-        if not path.is_file():
-            return []
-        try:
-            text = path.read_text(encoding="utf-8")
-            lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-            found = [json.loads(line) for line in lines]
-        except ValueError as error:  # JSON's own, and that of text that is none
-            raise RunError(f"{path}: expected JSON, got a damaged line ({error}).") from error
-        for number, line in enumerate(found, 1):
-            whole = isinstance(line, dict) and needed <= line.keys()
-            if not whole or not isinstance(line.get("step", 0), int):
-                names = f" with {' and '.join(sorted(needed))}" if needed else ""
-                raise RunError(
-                    f"{path}: expected an object{names} in line {number}, got {_short(line)}. Take "
-                    f"the line out to go on without it."
-                )
-        return found
-
-
 def here_and_now(world: World) -> dict[str, Any]:
     """Versions, machine, command and time."""
     return {
@@ -358,12 +317,6 @@ def check_comparison(
             f"{folder}: expected the settings the runs began with, got others. Leave them out to "
             f"go on, or choose another --out."
         )
-
-
-def _short(value: object) -> str:
-    """A value as a line of JSON, cut off where it is long."""
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:60] + "…"
 
 
 def _write_json(path: Path, value: Any) -> None:
