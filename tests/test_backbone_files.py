@@ -212,7 +212,8 @@ def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
 @pytest.mark.parametrize(
     ("spec", "given", "error", "text"),
     [
-        ("adapt_cases:plain_factory", {}, ShapeError, "got no image_size, mean, std"),
+        ("adapt_cases:plain_factory", {}, ShapeError,
+         r"got no image_size, mean, std\. .* \(--image-size, --mean, --std\)"),
         ("adapt_cases:nothing", WANTED, UnknownNameError, "that can be imported, got"),
         ("no_such_module:f", WANTED, UnknownNameError, "that can be imported, got"),
         ("adapt_cases:OPTIONS", WANTED, UnknownNameError, "to be a function, got"),
@@ -223,7 +224,7 @@ def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
         ("adapt_cases:Misread", WANTED, ShapeError, r"shape \(3, 8, 8\), got an error: .*'width'"),
         ("adapt_cases:plain_factory", {**WANTED, "image_size": 40}, ShapeError, r"\(3, 40, 40\)"),
         ("adapt_cases:plain_factory", {**WANTED, "mean": (0.5,), "std": (0.2,)}, ShapeError,
-         r"reads images of shape \(1, 8, 8\)"),
+         r"reads images of shape \(1, 8, 8\).* Give image_size \(--image-size\), and mean and std"),
         ("adapt_cases:plain_factory", {**WANTED, "classifier": "head"}, UnknownNameError,
          "expected the classifier to be one of"),
         ("adapt_cases:network", {**WANTED, "image_size": 16}, ShapeError, "images of shape"),

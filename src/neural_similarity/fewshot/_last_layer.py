@@ -83,6 +83,6 @@ def _forward(name: str, module: nn.Module, image_shape: tuple[int, int, int]) ->
     except Exception as error:  # their code may fail in any way
         raise ShapeError(
             f"{name}: expected a network that reads images of shape {image_shape}, got an error: "
-            f"{' '.join(str(error).split())} Give the image size, and the mean and std of as many "
-            f"channels as it was made for."
+            f"{' '.join(str(error).split())} Give image_size (--image-size), and mean and std "
+            f"(--mean, --std) of as many channels as it was made for."
         ) from error

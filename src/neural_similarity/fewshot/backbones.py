@@ -122,7 +122,7 @@ def rebuild(
         )
     raise RunError(
         f"load: expected the backbone {source.get('name', 'that was used')!r} to be given, got "
-        f"none. It runs code that is not in the file. Pass backbone."
+        f"none. It runs code that is not in the file. Give it as backbone (--backbone)."
     )
 
 
@@ -216,7 +216,8 @@ def _from_factory(spec: str, changes: Mapping[str, Any], classifier: str | None)
     if missing:
         raise ShapeError(
             f"{spec}: expected the preprocessing of this network, got no {', '.join(missing)}. "
-            f"Only you know what its images look like. Give image size, mean and std."
+            f"Only you know what its images look like. Give image_size, mean and std "
+            f"(--image-size, --mean, --std)."
         )
     module = call_function(spec)
     made = Backbone(module, Preprocessing(**changes), spec)
