@@ -1,6 +1,7 @@
 """Predictors: what the paper says, the authors' start, sharing, and predictors of one's own."""
 
 import copy
+from dataclasses import dataclass
 
 import oracle
 import pytest
@@ -10,6 +11,7 @@ from cases import PREDICTORS, SMALL, disturb
 from torch import nn
 
 import neural_similarity as ns
+from neural_similarity import structures
 
 
 def weights(model):
@@ -256,3 +258,27 @@ def test_a_model_from_the_meta_device_is_the_one_that_was_saved(structure, assig
     other.load_state_dict(model.state_dict(), assign=assign)
     x = torch.randn(2, 3, 8, 8).bfloat16()
     assert torch.equal(other(x), model(x))
+
+
+@dataclass(frozen=True)
+class Sum(structures.Structure):
+    """A structure with two tensors of free numbers."""
+
+    name = "sum"
+
+    def initial(self, block):
+        return {"one": torch.ones(block.size), "other": torch.zeros(block.size)}
+
+    def similarity(self, numbers, block):
+        return numbers["one"] + numbers["other"]
+
+
+@pytest.mark.parametrize("structure", [Sum(), structures.KernelShape(Sum())])
+def test_one_tensor_of_numbers_is_predicted(structure):
+    model = ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3)), ns.StaticSimilarity(structure))
+    assert ns.trainable_summary(model).similarity >= 18
+    message = r"one tensor of free numbers, got 'sum' with 2 \(one, other\)\. A dynamic similarity"
+    with pytest.raises(ns.ShapeError, match=message):
+        ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3)), ns.DynamicSimilarity(structure))
+    with pytest.raises(ns.ShapeError, match=message):
+        ns.nn.DynamicConv2d(3, 4, 3, structure=structure, predictor=nn.Identity())

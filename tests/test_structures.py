@@ -1,5 +1,8 @@
 """What M may be: each structure keeps its promise, at the start and anywhere else."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -199,7 +202,15 @@ def test_configuration_round_trip(name):
     ("structure", "block", "message"),
     [
         (structures.Dilated(2), Block((4, 5)), r"multiple of dilation 2, got \(4, 5\)"),
-        (structures.Dilated(0), Block((5, 5)), "multiple of dilation 0"),
+        (
+            structures.Dilated(0),
+            Block((5, 5)),
+            "dilation to be a whole number .* got 0",
+        ),
+        (structures.Dilated("x"), BLOCK, "dilation to be a whole number of at least 1, got 'x'"),
+        (structures.Sparse("a"), BLOCK, "expected keep to be a number, got 'a'"),
+        (structures.KernelShape(threshold="a"), BLOCK, "threshold to be a number, got 'a'"),
+        (structures.KernelShape(structures.Dilated("x")), BLOCK, "dilation to be a whole number"),
         (structures.Sparse(0.0), BLOCK, "expected keep above 0 and up to 1, got 0.0"),
         (structures.KernelShape(threshold=1.0), BLOCK, "expected threshold below 1, got 1.0"),
         (
@@ -214,6 +225,13 @@ def test_configuration_round_trip(name):
 def test_what_cannot_be_says_why(structure, block, message):
     with pytest.raises(ShapeError, match="here: .*" + message):
         structure.check(block, "here")
+
+
+def test_options_of_numpy_go_to_files():
+    structure = structures.KernelShape(structures.Dilated(np.int64(2)), np.float64(0.25))
+    structure.check(BLOCK, "here")
+    again = structures.from_config(json.loads(json.dumps(structure.to_config())))
+    assert again.to_config() == structure.to_config()
 
 
 def test_an_unknown_structure_lists_the_choices():

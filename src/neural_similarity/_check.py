@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any, Literal
 
 from torch import Tensor
@@ -25,6 +26,7 @@ __all__ = [
     "map_size",
     "odd_kernel",
     "plain_number",
+    "real_numbers",
     "shape",
     "similarity_shape",
     "size_preserving",
@@ -69,6 +71,13 @@ def whole_numbers(where: str, **values: object) -> None:
             raise ShapeError(
                 f"{where}: expected {what} to be a whole number of at least 1, got {value!r}."
             )
+
+
+def real_numbers(where: str, **values: object) -> None:
+    """Raise unless each value is a number."""
+    for what, value in values.items():
+        if not isinstance(value, Real) or isinstance(value, bool):
+            raise ShapeError(f"{where}: expected {what} to be a number, got {value!r}.")
 
 
 def conv_output_shape(

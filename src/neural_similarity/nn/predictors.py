@@ -249,11 +249,11 @@ class PredictedSimilarity(nn.Module):
         self.outer = structure if isinstance(structure, structures.KernelShape) else None
         if self.outer is not None:
             self.shape_numbers = nn.Parameter(self.outer.initial(block)["shape"])
-        ((self.name, _),) = self.inner.initial(block).items()
+        self.name, _ = _predicted_start(self.inner, block)
         self.register_buffer("start", self._beginning(), persistent=False)
 
     def _beginning(self) -> Tensor:
-        start = self.inner.initial(self.block)[self.name]
+        _, start = _predicted_start(self.inner, self.block)
         return start if self.residual else start * 0
 
     def reset_parameters(self) -> None:
@@ -311,10 +311,22 @@ class PredictedSimilarity(nn.Module):
         return (weight.reshape(-1, len(D)) * D).reshape(weight.shape)
 
 
+def _predicted_start(structure: Structure, block: Block) -> tuple[str, Tensor]:
+    numbers = structure.initial(block)
+    if len(numbers) != 1:
+        raise ShapeError(
+            f"predictor: expected a structure with one tensor of free numbers, got "
+            f"{structure.name!r} with {len(numbers)} ({', '.join(numbers)}). A dynamic similarity "
+            f"predicts one tensor. Let initial return a single one, or use a static similarity."
+        )
+    ((name, start),) = numbers.items()
+    return name, start
+
+
 def predicted_numbers(structure: Structure, block: Block) -> int:
     """How many numbers a predictor gives at each position."""
     inner = _predicted_structure(structure)
-    return sum(start.numel() for start in inner.initial(block).values())
+    return _predicted_start(inner, block)[1].numel()
 
 
 def _predicted_structure(structure: Structure) -> Structure:

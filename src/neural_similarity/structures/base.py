@@ -47,7 +47,10 @@ class Structure(ABC):
 
     @abstractmethod
     def initial(self, block: Block) -> dict[str, Tensor]:
-        """The free numbers at which M is the identity (or as near as the structure allows)."""
+        """The free numbers at which M is the identity (or as near as the structure allows).
+
+        One tensor of them, if a dynamic similarity is to predict them; a static one learns several.
+        """
 
     @abstractmethod
     def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
@@ -77,7 +80,12 @@ class Structure(ABC):
         }
         return {
             "name": self.name,
-            **{k: v.to_config() if isinstance(v, Structure) else v for k, v in options.items()},
+            **{
+                name: value.to_config()
+                if isinstance(value, Structure)
+                else _check.plain_number(value)
+                for name, value in options.items()
+            },
         }
 
 

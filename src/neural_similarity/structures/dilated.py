@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from .. import _check
 from ..errors import ShapeError
 from .base import Block, Structure, register
 
@@ -28,7 +29,8 @@ class Dilated(Structure):
     dilation: int = 2
 
     def check(self, block: Block, where: str) -> None:
-        if self.dilation < 1 or any((side - 1) % self.dilation for side in block.taps):
+        _check.whole_numbers(where, dilation=self.dilation)
+        if any((side - 1) % self.dilation for side in block.taps):
             raise ShapeError(
                 f"{where}: expected a kernel whose sides are one more than a multiple of "
                 f"dilation {self.dilation}, got {block.taps}. The taps that stay must form a "

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from .. import _check
 from ..errors import ShapeError
 from ._matrices import straight_through
 from .base import Block, Structure, register, resolve
@@ -53,17 +54,18 @@ class KernelShape(Structure):
                 f"{where}: expected a structure other than 'kernel_shape' inside a kernel shape, "
                 f"got {self.inner.name!r}. One mask is enough."
             )
+        self.inner.check(block, where)
         if "shape" in self.inner.initial(Block((1,))):
             raise ShapeError(
                 f"{where}: expected a structure whose numbers are not called 'shape' inside a "
                 f"kernel shape, got {self.inner.name!r}. The mask has that name."
             )
+        _check.real_numbers(where, threshold=self.threshold)
         if self.boolean and not self.threshold < 1:
             raise ShapeError(
                 f"{where}: expected threshold below 1, got {self.threshold}. Every tap would "
                 f"start switched off."
             )
-        self.inner.check(block, where)
 
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"shape": torch.ones(block.size), **self.inner.initial(block)}

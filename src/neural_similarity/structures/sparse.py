@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from .. import _check
 from ..errors import ShapeError
 from ._matrices import straight_through
 from .base import Block, Structure, register
@@ -30,6 +31,7 @@ class Sparse(Structure):
     keep: float = 0.5
 
     def check(self, block: Block, where: str) -> None:
+        _check.real_numbers(where, keep=self.keep)
         if not 0 < self.keep <= 1:
             raise ShapeError(f"{where}: expected keep above 0 and up to 1, got {self.keep}.")
 
