@@ -78,7 +78,7 @@ def export_model(
     if target.exists() and not force:
         raise ExportError(
             f"export: expected a new file, got {str(target)!r}, which is there. Choose another "
-            f"name, or replace it with force."
+            f"name, or replace it with force (--force)."
         )
     _check_metadata(metadata or {})
     writer = import_module(f".{format.replace('-', '_')}", __package__)

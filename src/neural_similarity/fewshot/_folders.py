@@ -51,7 +51,7 @@ def check_folder(path: Path, marks: Collection[str], others: Collection[str], fo
     if not force:
         raise RunError(
             f"{path}: expected a new folder, got one that is there. Choose another, or replace it "
-            f"with force."
+            f"with force (--force)."
         )
     if not all((path / mark).is_file() for mark in marks):
         raise RunError(
