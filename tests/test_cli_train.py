@@ -129,6 +129,10 @@ def test_a_run_from_a_file_is_evaluated_and_merged(run, tmp_path):
         (("train", "--resume", "--force", "--out", "x"), "got both"),
         (("train", "--force", "--epochs", "1", "--out", "mine"), "(letter.txt). It is left alone"),
         (("train", "--resume", "--threads", "1", "--out", "none"), "expected the folder of a run"),
+        (
+            ("train", "--resume", "--steps", "1", "--out", "mine"),
+            "expected a run to go on with, got",
+        ),
         (("train", "--set", "epochs=inf"), "expected epochs to be a finite number"),
         (("train", "--epochs", "1", "--out", "mine"), "expected a new folder"),
         (("train", "--epochs", "1", "--out", "file/run"), "file"),

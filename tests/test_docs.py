@@ -27,6 +27,12 @@ def test_the_readme_example_runs(tmp_path, monkeypatch):
     assert (tmp_path / "birds.safetensors").stat().st_size < 4096
 
 
+@pytest.mark.parametrize("name", ["fewshot.md", "models.md"])
+def test_first_snippets_run_as_they_stand(name):
+    first = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / name).read_text(), re.DOTALL)[0]
+    exec(compile(first, name, "exec"), {})
+
+
 def test_the_readme_tree_is_the_tree():
     tree = re.search(r"```\nsrc/neural_similarity/\n(.*?)```", README, re.DOTALL)[1]
     for line in tree.splitlines():

@@ -285,6 +285,9 @@ def test_the_summary_counts_what_merging_leaves():
     summary = ns.trainable_summary(model)
     assert summary.deployed == summary.total - 9
     assert summary.similarity == summary.total - plain
+    assert str(summary).endswith(f"similarity; {summary.total - 9:,} once merged")
+    dynamic = ns.attach(PlainCNN(), ns.DynamicSimilarity(predictor=SMALL, target_modules=["3"]))
+    assert str(ns.trainable_summary(dynamic)).endswith("of them similarity"), "it cannot be merged"
 
 
 def test_files_keep_separate_shared_predictors_apart(tmp_path):

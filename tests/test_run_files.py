@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from command import nsl
 
 import neural_similarity as ns
 from neural_similarity.train import Run, TrainConfig, train
@@ -67,3 +68,10 @@ def test_a_damaged_environment_is_named(run, damage):
         with pytest.raises(ns.RunError, match=message) as caught:
             use()
         assert len(str(caught.value)) < len(str(run.folder)) + 300
+
+
+def test_a_plain_run_is_not_merged(run, capsys, monkeypatch):
+    ended = nsl(capsys, monkeypatch, "merge", run.folder)
+    assert ended.code == 2
+    assert "expected a run with a static similarity, got one without. Its weights" in ended.err
+    assert "in last.safetensors; `nsl train --similarity static`" in ended.err

@@ -43,6 +43,12 @@ def merge(
     target = opened.folder / "merged.safetensors" if out is None else out
     if target.exists() and not force:
         raise RunError(f"{target}: expected a new file, got one that is there. Use --force.")
+    if opened.config.similarity_kind() == "none":
+        raise MergeError(
+            f"{run}: expected a run with a static similarity, got one without. Its weights are "
+            f"plain already, in {which}.safetensors; `nsl train --similarity static` trains one to "
+            f"merge."
+        )
     model = opened.load_model(which)
     counted = convert.trainable_summary(model)
     merged = convert.merge(copy.deepcopy(model))

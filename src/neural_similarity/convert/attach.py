@@ -31,6 +31,9 @@ def attach(model: _Model, config: StaticSimilarity | DynamicSimilarity) -> _Mode
     Convolutions with a single tap are passed over with a :class:`SkippedLayerWarning` unless
     ``target_modules`` names them: one tap has nothing to learn but a gain.
 
+    A model with a static similarity cannot be pickled whole, as PyTorch's parametrizations cannot:
+    save its ``state_dict()``, or the similarities alone by ``save_similarity``.
+
     Raises:
         AttachError: nothing matches, a layer has a similarity already, or two layers share one
             weight. The model is as it was.

@@ -26,9 +26,10 @@ class TrainableSummary:
 
     def __str__(self) -> str:
         share = 100 * self.trainable / max(self.total, 1)
+        merged = f"; {self.deployed:,} once merged" if self.deployed != self.total else ""
         return (
             f"trains {self.trainable:,} of {self.total:,} numbers ({share:.2f} %), "
-            f"{self.similarity:,} of them similarity; {self.deployed:,} once merged"
+            f"{self.similarity:,} of them similarity{merged}"
         )
 
 

@@ -90,9 +90,14 @@ def _is_ours(path: Path) -> bool:
     return bool(re.fullmatch(_OUR_FILES, path.name)) and not path.is_dir()
 
 
-def check_new(folder: Path) -> None:
-    """Raise unless a folder is new or empty."""
+def check_new(folder: Path, resume: bool = False) -> None:
+    """Raise unless a folder is new or empty; ``resume`` if a run was looked for there in vain."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if resume:
+            raise RunError(
+                f"{folder}: expected a run to go on with, got something without config.json. It is "
+                f"left alone. Choose another --out."
+            )
         raise RunError(
             f"{folder}: expected a new folder, got one that is there. Go on with --resume, "
             f"replace it with --force, or choose another --out."

@@ -111,7 +111,7 @@ class RunFolder(Generic[_Config]):
         elif force:
             check_replaceable(self.folder)
         else:
-            check_new(self.folder)
+            check_new(self.folder, resume)
 
     def create(self, force: bool = False) -> None:
         """Make the folder, or empty it, and write the configuration."""
