@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from command import nsl, one_line
 from PIL import Image
 
 import neural_similarity as ns
+from neural_similarity.cli import _adapted
 from neural_similarity.fewshot import adapters, save_backbone
 from neural_similarity.ops.similarity_conv import compiled
 
@@ -60,6 +62,27 @@ def photos(folder):
     Image.fromarray(images[0]).convert("L").resize((300, 200)).save(folder / "wide.jpg")
     Image.fromarray(images[4]).resize((40, 310)).save(folder / "tall.webp")
     return sorted(folder.iterdir())
+
+
+def test_a_command_that_is_asked_to_end_leaves_nothing_behind(run, tmp_path, monkeypatch):
+    def write_some(learner, shown, new, out, onnx):
+        (new / "half").write_text("a fil")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def ours(number, frame):
+        raise AssertionError("the command left the signal to others")
+
+    monkeypatch.setattr(_adapted, "write_all", write_some)
+    before = signal.signal(signal.SIGTERM, ours)
+    try:
+        there = sorted(tmp_path.iterdir())
+        ended = run("adapt", "mine", "--out", "birds", "--method", "proto", "--folds", "2",
+                    "--backbone", "plain.safetensors")  # fmt: skip
+        assert ended.code == 128 + signal.SIGTERM
+        assert [path for path in sorted(tmp_path.iterdir()) if path.name != "cache"] == there
+        assert signal.getsignal(signal.SIGTERM) is ours
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -71,6 +71,7 @@ def adapt(
     from ..fewshot.adapters import METHODS
     from ._adapted import print_result, read_classes, write_all
     from ._progress import progress_bar
+    from ._signals import ends_on_sigterm
 
     _check.known_name("adapt", "--method", method, ("auto", *METHODS))
     check_folder(out, MARKS, OTHERS, force)
@@ -89,7 +90,7 @@ def adapt(
             shown.paths, labels, lambda done, all: bar.update(task, completed=done, total=all)
         )
         bar.update(task, description="writing")
-        with whole_folder(out, MARKS, OTHERS, force) as new:
+        with ends_on_sigterm(), whole_folder(out, MARKS, OTHERS, force) as new:
             write_all(learner, shown, new, out, onnx)
     print_result(learner, out)
 
