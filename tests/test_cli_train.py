@@ -210,20 +210,20 @@ def test_help_teaches_and_answers_at_once():
 
 
 def test_killed_and_resumed_ends_in_the_same_weights(tmp_path):
-    arguments = ("train", *SMALL, "--similarity", "dynamic", "--epochs", 30)
+    arguments = ("train", *SMALL, "--similarity", "dynamic", "--epochs", 15)
     arguments += ("--set", "checkpoint_minutes=0", "--set", "log_every=1")
     whole = nsl_process(*arguments, "--out", "whole", cwd=tmp_path)
     assert whole.code == 0, whole.err
-    for step in (3, 40, 70):
+    for step in (3, 20):
         process = start(*arguments, "--resume", "--out", "broken", cwd=tmp_path)
         wait_for(lambda step=step: saved_step(tmp_path / "broken") >= step, process)
         process.kill()
         process.communicate()
-    assert saved_step(tmp_path / "broken") < 120
+    assert saved_step(tmp_path / "broken") < 60
     resumed = nsl_process("train", "--resume", "--out", "broken", cwd=tmp_path)
     assert resumed.code == 0, resumed.err
     starts = json.loads((tmp_path / "broken" / "environment.json").read_text())
-    assert len(starts) == 4
+    assert len(starts) == 3
     a, b = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "broken"))
     assert all(torch.equal(a[key], b[key]) for key in a)
     assert steps(tmp_path / "whole") == steps(tmp_path / "broken")

@@ -170,9 +170,8 @@ def test_a_dynamic_network_exports(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "diagonal",
-        "unconstrained",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("psd", "shared")),
+        "diagonal",  # test_operator has the operation of the others
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("unconstrained", "psd", "shared")),
     ],
 )
 def test_a_dynamic_network_in_onnxruntime(name, tmp_path):
