@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 
 from neural_similarity.fewshot import FewShotConfig, FewShotRun
-from neural_similarity.nn.predictors import PredictedSimilarity
+from neural_similarity.nn.predicted import PredictedSimilarity
 from neural_similarity.nn.static import SimilarityParametrization
 from neural_similarity.train import Run, TrainConfig
 from neural_similarity.train.build import build_model, build_optimizer

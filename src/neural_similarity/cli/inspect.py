@@ -110,7 +110,7 @@ def _totals(layers: Sequence[LayerSummary], counted: TrainableSummary) -> dict[s
 def _pictures(model: Any, image: Any, folder: Path) -> list[Any]:
     """Sections with pictures of whatever kinds of similarity there are."""
     from ..nn.inventory import named_similarities
-    from ..nn.predictors import PredictedSimilarity
+    from ..nn.predicted import PredictedSimilarity
     from ..nn.static import SimilarityParametrization
     from ..plot import Picture, Section, draw_dynamic, draw_static
 

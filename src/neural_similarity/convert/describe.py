@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..nn.inventory import Similarity, layer_similarities
 from ..nn.layouts import stock_type
 from ..nn.positions import PositionSimilarity, StaticPositions
-from ..nn.predictors import PredictedSimilarity
+from ..nn.predicted import PredictedSimilarity
 from ..structures import KernelShape, Structure
 from .multiply_adds import multiply_adds
 from .probe import evaluation

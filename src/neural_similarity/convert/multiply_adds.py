@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..nn.dynamic import DynamicLayer, DynamicLinear, DynamicLSTMCell
 from ..nn.inventory import layer_similarities
 from ..nn.positions import PositionSimilarity
-from ..nn.predictors import PredictedSimilarity
+from ..nn.predicted import PredictedSimilarity
 from .probe import evaluation
 
 __all__ = ["multiply_adds"]

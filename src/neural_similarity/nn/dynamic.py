@@ -16,14 +16,13 @@ from ..structures import Block, Structure
 from ._hooks import accept_missing_similarity, insist_on_calls
 from ._padding import explicit_padding
 from .layouts import features_in_block
+from .predicted import PredictedSimilarity, predicted_numbers
 from .predictors import (
     ConvPredictor,
-    PredictedSimilarity,
     PredictorConfig,
     SpherePredictor,
     TwoLayers,
     Window,
-    predicted_numbers,
 )
 
 __all__ = [

@@ -19,9 +19,9 @@ from .dynamic import (
     DynamicLSTMCell,
     predictions_for,
 )
+from .predicted import PredictedSimilarity
 from .predictors import (
     ConvPredictor,
-    PredictedSimilarity,
     PredictorConfig,
     SpherePredictor,
     TwoLayers,

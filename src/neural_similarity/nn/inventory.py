@@ -8,7 +8,7 @@ from torch import nn
 
 from .dynamic import DynamicLayer
 from .positions import PositionSimilarity
-from .predictors import PredictedSimilarity
+from .predicted import PredictedSimilarity
 from .static import SimilarityParametrization
 
 __all__ = [

@@ -14,7 +14,8 @@ from .._shapes import same_padding
 from ..errors import ResizedMaskWarning, ShapeError
 from ..ops import mix_positions, position_attention
 from ..structures import Block, Structure
-from .predictors import PredictedSimilarity, PredictorConfig, TwoLayers, Window
+from .predicted import PredictedSimilarity
+from .predictors import PredictorConfig, TwoLayers, Window
 
 __all__ = [
     "PlainAttention",

@@ -21,7 +21,7 @@ from ..convert.describe import (
 )
 from ..errors import AttachError, ShapeError
 from ..nn.inventory import named_similarities
-from ..nn.predictors import PredictedSimilarity
+from ..nn.predicted import PredictedSimilarity
 from ..nn.static import SimilarityParametrization
 from ..structures import Block
 from .style import figure, save
