@@ -48,14 +48,14 @@ def about_run(run: Run | FewShotRun, config: TrainConfig | FewShotConfig) -> dic
 
 def _taps_off(run: Run | FewShotRun) -> dict[str, Any]:
     """How many taps kernel shapes have switched off, and of how many, if there are any."""
-    if not run.has_checkpoint():
+    if run.config.structure != "kernel_shape" or not run.has_checkpoint():
         return {}
     network = run.load_model() if isinstance(run, Run) else run.load_learner()
     kinds = (SimilarityParametrization, PredictedSimilarity)
     layers = (module for module in network.modules() if isinstance(module, kinds))
     shapes = [D for layer in layers if (D := layer.kernel_shape()) is not None]
     off = sum(int((D == 0).sum()) for D in shapes)
-    return {"taps_off": [off, sum(D.numel() for D in shapes)]} if shapes else {}
+    return {"taps_off": [off, sum(D.numel() for D in shapes)]}
 
 
 def fingerprint(weights: Path) -> str:

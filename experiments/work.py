@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +181,8 @@ class Queue:
         try:
             run.check_folder(resume=True, force=False)
         except RunError:
-            count = next(n for n in range(1, 1000) if not _aside(run.folder, n).exists())
-            aside = _aside(run.folder, count)
+            names = (run.folder.with_name(f"{run.folder.name}.old-{n}") for n in count(1))
+            aside = next(name for name in names if not name.exists())
             self.tell(f"{job.name}: begun with other settings; set aside as {aside.name}")
             run.folder.rename(aside)
             if commits.is_file():
@@ -225,10 +226,6 @@ class Queue:
 
     def _file(self, job: Job) -> Path:
         return record_file(self.results, job.row, job.budget, job.seed)
-
-
-def _aside(folder: Path, count: int) -> Path:
-    return folder.with_name(f"{folder.name}.old-{count}")
 
 
 def _diverged_before(before: dict[str, Any], config: TrainConfig | FewShotConfig) -> dict[str, Any]:

@@ -226,15 +226,19 @@ def test_why_shows_the_nearest_examples(run, tmp_path, drawn):
     assert Path("why.png").read_bytes() == before
 
 
+THEIRS = (
+    "adapt", "mine", "--out", "birds", "--image-size", 8, "--mean", "0.5,0.5,0.5",
+    "--std", "0.2,0.2,0.2", "--backbone",
+)  # fmt: skip
+
+
 def test_a_function_in_the_folder_where_the_command_runs(run, tmp_path):
     (tmp_path / "their_network.py").write_text(
         "from torch import nn\n"
         "def make():\n"
         "    return nn.Sequential(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(48, 9))\n"
     )
-    done = run("adapt", "mine", "--out", "birds", "--backbone", "their_network:make",
-               "--image-size", 8, "--mean", "0.5,0.5,0.5", "--std", "0.2,0.2,0.2",
-               "--method", "ridge")  # fmt: skip
+    done = run(*THEIRS, "their_network:make", "--method", "ridge")
     assert done.code == 0, done.err
     refused = one_line(run("predict", "birds", "mine"))
     assert "expected the backbone 'their_network:make' to be given" in refused
@@ -248,12 +252,8 @@ def test_features_that_are_no_numbers_end_in_one_line(run, tmp_path):
         "    def forward(self, images):\n"
         "        return images.flatten(1) * float('nan')\n"
     )
-    refused = run("adapt", "mine", "--out", "birds", "--backbone", "nans:Broken",
-                  "--image-size", 8, "--mean", "0.5,0.5,0.5", "--std", "0.2,0.2,0.2",
-                  "--method", "proto")  # fmt: skip
-    assert "backbone: expected finite features, got NaN or infinity for 12 of 12" in one_line(
-        refused
-    )
+    refused = one_line(run(*THEIRS, "nans:Broken", "--method", "proto"))
+    assert "backbone: expected finite features, got NaN or infinity for 12 of 12" in refused
     assert not Path("birds").exists()
 
 

@@ -37,23 +37,24 @@ def test_features_are_of_support_and_queries_together(name, training):
     torch.testing.assert_close(scores, expected, **CLOSE)
 
 
-def test_maml_steps_on_the_support_and_tests_on_the_queries_statistics():
-    method, learner = made("maml", batch_norm="batch", test_steps=2, inner_lr=0.1)
+def scored(name, **options):
+    """A method, its learner's twin, an episode, and the scores that are to be found again."""
+    method, learner = made(name, batch_norm="batch", **options)
     support, query = episodes(1)
     scores = method.scores(learner, support, query.flatten(1, 2))[0]
-    twin = in_training_mode(learner)
+    return method, in_training_mode(learner), support, query[0].flatten(0, 1), scores
+
+
+def test_maml_steps_on_the_support_and_tests_on_the_queries_statistics():
+    _, twin, support, queries, scores = scored("maml", test_steps=2, inner_lr=0.1)
     optimiser = torch.optim.SGD([*twin.backbone.parameters(), *twin.head.parameters()], lr=0.1)
     take_steps(optimiser, twin, twin.head, support, [torch.arange(N_WAY * 2)] * 2)
-    expected = twin.head(twin(query[0].flatten(0, 1))).detach()
-    torch.testing.assert_close(scores, expected, **CLOSE)
+    torch.testing.assert_close(scores, twin.head(twin(queries)).detach(), **CLOSE)
 
 
 def test_tuning_in_small_batches_sees_the_whole_supports_statistics():
-    method, learner = made("static", batch_norm="batch", epochs=2, lr=0.3)
-    support, query = episodes(1)
-    scores = method.scores(learner, support, query.flatten(1, 2))[0]
-    twin = in_training_mode(learner)
-    classifier = nn.Linear(learner.num_features, N_WAY).double()
+    method, twin, support, queries, scores = scored("static", epochs=2, lr=0.3)
+    classifier = nn.Linear(twin.num_features, N_WAY).double()
     nn.init.zeros_(classifier.weight)
     nn.init.zeros_(classifier.bias)
     tuned = [p.requires_grad_() for p in ns.similarity_parameters(twin.backbone)]
@@ -62,8 +63,7 @@ def test_tuning_in_small_batches_sees_the_whole_supports_statistics():
         method.weight_decay,
     )  # fmt: skip
     take_steps(optimiser, twin, classifier, support, method.batches(N_WAY * 2))
-    expected = classifier(twin(query[0].flatten(0, 1))).detach()
-    torch.testing.assert_close(scores, expected, **CLOSE)
+    torch.testing.assert_close(scores, classifier(twin(queries)).detach(), **CLOSE)
 
 
 def take_steps(optimiser, twin, classifier, support, batches):

@@ -1,8 +1,7 @@
-"""Training: what a configuration means, and that a run can be stopped anywhere and go on."""
+"""Training: what runs keep, and that one can be stopped anywhere and go on."""
 
 import json
-import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,11 +11,8 @@ from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.train import Evaluation, Run, TrainConfig, evaluate, train
-from neural_similarity.train.build import build_model, build_optimizer, build_similarity
+from neural_similarity.train.build import build_model, build_optimizer
 from neural_similarity.train.checkpoint import read_weights, write_weights
-from neural_similarity.train.config import merge_settings, parse_setting, read_settings
-from neural_similarity.train.loop import Progress
-from neural_similarity.train.schedules import SCHEDULES
 
 SMALL = TrainConfig(
     options={"width": 4, "hidden": 8}, hidden=4, batch_size=314, epochs=3.0, log_every=1,
@@ -279,19 +275,6 @@ def test_predictors_decay_apart():
     assert sum(decay == 5e-3 for decay in found.values()) == 18
 
 
-def test_schedules():
-    for name, schedule in SCHEDULES.items():
-        values = [schedule(step / 1000) for step in range(1000)]
-        assert max(values) == pytest.approx(1, abs=0.01), name
-        assert min(values) >= 0
-    paper = SCHEDULES["paper"]
-    for step, share in ((0, 1), (33_999, 1), (34_000, 0.1), (53_999, 0.1), (54_000, 0.01)):
-        assert paper(step / 64_000) == pytest.approx(share)
-    assert SCHEDULES["onecycle"](0.2) == 1
-    assert SCHEDULES["onecycle"](0.999) < 0.01
-    assert SCHEDULES["cosine"](0.5) == pytest.approx(0.5)
-
-
 def test_the_interval_is_wilsons():
     # Worked by hand for 10 errors of 100: Agresti and Coull's centre 0.1148, half-width 0.0594.
     low, high = Evaluation(10, 100, 0.0).interval()
@@ -313,93 +296,3 @@ def test_evaluation_counts_every_image_once_and_keeps_the_mode():
     assert result.errors == wrong
     scores = model(images)
     assert result.loss == pytest.approx(nn.functional.cross_entropy(scores, digits.labels).item())
-
-
-def test_similarity_of_a_configuration():
-    assert build_similarity(TrainConfig()) is None
-    static = build_similarity(
-        TrainConfig(similarity="static", structure="sparse", structure_options={"keep": 0.3})
-    )
-    assert static == ns.StaticSimilarity(ns.structures.Sparse(keep=0.3))
-    dynamic = build_similarity(
-        TrainConfig(similarity="dynamic", hidden=7, predictor_options={"normalize": "both"})
-    )
-    assert dynamic == ns.DynamicSimilarity(
-        ns.structures.Diagonal(), ns.SpherePredictor(hidden=7, normalize="both")
-    )
-    with pytest.raises(
-        ns.RunError, match=r"expected structure_options that fit, got \{'keap': 1\}"
-    ):
-        build_similarity(
-            TrainConfig(similarity="static", structure="sparse", structure_options={"keap": 1})
-        )
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"optimiser": "sgd"}, "Did you mean 'optimizer'"),
-        ({"similarity": "statik"}, "Did you mean 'static'"),
-        ({"schedule": "papr"}, "Did you mean 'paper'"),
-        ({"epochs": 0}, "expected epochs above 0, got 0"),
-        ({"batch_size": 0}, "expected batch_size of at least 1, got 0"),
-        ({"batch_size": 1.5}, "expected batch_size to be a whole number, got 1.5"),
-        ({"epochs": math.nan}, "expected epochs to be a finite number, got nan"),
-        ({"epochs": math.inf}, "expected epochs to be a finite number, got inf"),
-        ({"threads": 5000}, "expected at most 1024 threads, got 5000"),
-        ({"validation": 1.0}, "expected validation from 0 to below 1, got 1.0"),
-        ({"compile": "yes"}, "expected compile to be true or false, got 'yes'"),
-        ({"steps": True}, "expected steps to be a whole number or none, got True"),
-        ({"seed": 2**31}, "expected seed below"),
-    ],
-)
-def test_wrong_settings(settings, message):
-    with pytest.raises(ns.NeuralSimilarityError, match=message):
-        TrainConfig.from_dict(settings)
-
-
-def test_options_are_as_in_a_file():
-    config = TrainConfig(options={"depths": (1, 2)})
-    assert config.options == {"depths": [1, 2]}
-    assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-    with pytest.raises(ns.RunError, match="expected options of plain values"):
-        TrainConfig(options={"conv_layer": ns.nn.SphereConv2d})
-
-
-@pytest.mark.parametrize(
-    ("word", "value"),
-    [
-        ("steps=none", None),
-        ("steps=None", None),
-        ("similarity=None", "none"),
-        ("predictor_options.output=none", "none"),
-        ("method_options.batch_size=None", None),
-        ("schedule = paper", "paper"),
-    ],
-)
-def test_the_word_none(word, value):
-    assert parse_setting(word)[1] == value
-
-
-def test_settings_from_files_and_words(tmp_path):
-    (tmp_path / "a.toml").write_text('model = "cnn4"\nlr = 1\n[options]\nwidth = 8\n')
-    settings = read_settings(tmp_path / "a.toml")
-    more = map(parse_setting, ["lr=0.5", "options.pools=2", "data=glyphs", "steps=none"])
-    config = TrainConfig.from_dict(merge_settings(settings, more))
-    assert (config.model, config.lr, config.data) == ("cnn4", 0.5, "glyphs")
-    assert config.options == {"width": 8, "pools": 2}
-    (tmp_path / "b.json").write_text(json.dumps(config.to_dict()))
-    assert TrainConfig.from_dict(read_settings(tmp_path / "b.json")) == config
-    (tmp_path / "c.toml").write_text("lr = ")
-    with pytest.raises(ns.RunError, match="cannot be read as such"):
-        read_settings(tmp_path / "c.toml")
-    with pytest.raises(ns.RunError, match="expected a file, got"):
-        read_settings(tmp_path / "d.toml")
-    with pytest.raises(ns.RunError, match="expected key=value, got 'lr'"):
-        parse_setting("lr")
-
-
-def test_every_setting_is_explained():
-    assert all(field.metadata["help"] for field in fields(TrainConfig))
-    assert TrainConfig.from_dict(TrainConfig().to_dict()) == TrainConfig()
-    assert Progress().step == 0

@@ -13,6 +13,19 @@ from neural_similarity.train.build import build_model
 from neural_similarity.train.schedules import SCHEDULES
 
 
+def test_schedules():
+    for name, schedule in SCHEDULES.items():
+        values = [schedule(step / 1000) for step in range(1000)]
+        assert max(values) == pytest.approx(1, abs=0.01), name
+        assert min(values) >= 0
+    paper = SCHEDULES["paper"]
+    for step, share in ((0, 1), (33_999, 1), (34_000, 0.1), (53_999, 0.1), (54_000, 0.01)):
+        assert paper(step / 64_000) == pytest.approx(share)
+    assert SCHEDULES["onecycle"](0.2) == 1
+    assert SCHEDULES["onecycle"](0.999) < 0.01
+    assert SCHEDULES["cosine"](0.5) == pytest.approx(0.5)
+
+
 def values(name, *shares):
     return [SCHEDULES[name](share) for share in shares]
 
