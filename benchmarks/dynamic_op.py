@@ -7,15 +7,14 @@ which show what is paid for the similarity), forward alone and forward with back
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from neural_similarity.ops import similarity_conv2d
-from neural_similarity.ops.similarity_conv import compiled, panels, registered
+from neural_similarity.ops.similarity_conv import compiled, dispatch
 
 from .timing import Timing, race
 
@@ -71,7 +70,7 @@ def contestants(
             functions["deform_conv2d, no offset"] = deformable
     wrap = backward if direction != "forward" else forward
     runs = {name: wrap(function, tensors) for name, function in functions.items()}
-    runs["neural-similarity, pure"] = pure_path()(runs["neural-similarity, pure"])
+    runs["neural-similarity, pure"] = dispatch.only("panels")(runs["neural-similarity, pure"])
     return runs
 
 
@@ -135,13 +134,3 @@ def find_deform_conv2d() -> Function | None:
         return output
 
     return run
-
-
-@contextmanager
-def pure_path() -> Iterator[None]:
-    """Make the dispatcher take the path that needs no compiler."""
-    chosen, registered._choose = registered._choose, lambda input: panels
-    try:
-        yield
-    finally:
-        registered._choose = chosen

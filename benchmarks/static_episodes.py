@@ -13,7 +13,7 @@ import torch
 
 import neural_similarity as ns
 from neural_similarity.fewshot import create_method
-from neural_similarity.fewshot.side_by_side import SideBySide
+from neural_similarity.fewshot.inner_loop.many_episodes import SideBySide
 
 from .timing import Timing, race
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from experiments.layout import channels_last
-from experiments.table6 import ON_CIFAR_FS
+from experiments.tables.table6 import ON_CIFAR_FS
 from neural_similarity.train.build import build_model
 
 from .static_step import BATCH, SIDE, training_step

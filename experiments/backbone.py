@@ -1,6 +1,6 @@
 """How good are the backbones that come with the package, and what does half precision cost?
 
-Makes the files of ``src/neural_similarity/fewshot/pretrained`` and their card from two runs that
+Makes the files of ``src/neural_similarity/adapt/backbones/pretrained`` and their card from two runs that
 were trained alike but for the similarity, such as two rows of Table 6::
 
     nsl reproduce table6 --rows dynamic,finetune --seeds 1
@@ -20,16 +20,16 @@ from textwrap import fill
 import torch
 
 import neural_similarity
-from neural_similarity import fewshot
+from neural_similarity import adapt, fewshot
 from neural_similarity.data import Episodes, MemorySet, dataset_info, load_dataset
 from neural_similarity.errors import RunError
 from neural_similarity.fewshot import FewShotRun
 
-from .commands import command_of
+from .queue.commands import command_of
 
 NAMES = ("cnn4-dynamic", "cnn4-plain")
 METHODS = ("proto", "ridge")
-SHIPPED = Path(neural_similarity.__file__).parent / "fewshot" / "pretrained"
+SHIPPED = Path(neural_similarity.__file__).parent / "adapt" / "backbones" / "pretrained"
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,20 @@ def parse() -> argparse.Namespace:
 
 def make(run: FewShotRun, name: str, out: Path, episodes: int) -> Facts:
     """Write a run's backbone in half precision; measure it before and after."""
-    trained = fewshot.load_backbone(run.folder)
+    trained = adapt.load_backbone(run.folder)
     command = command_of(run.config)
     file = out / f"{name}.safetensors"
-    fewshot.save_backbone(
+    adapt.save_backbone(
         file,
         trained.module,
         trained.source or {},
         trained.preprocessing,
         card=f"{name}: {run.config.model}, similarity {run.config.similarity_kind()}, trained on "
         f"{run.config.data}'s training classes by: {command}. Limits: a small network for small "
-        f"images of objects; see the card in the package's folder fewshot/pretrained.",
+        f"images of objects; see the card in the package's folder adapt/backbones/pretrained.",
         half=True,
     )
-    stored = fewshot.load_backbone(file)
+    stored = adapt.load_backbone(file)
     test = load_dataset(run.config.data, "test", image_size=run.config.image_size)
     assert isinstance(test, MemorySet)
     return Facts(
@@ -97,7 +97,7 @@ def make(run: FewShotRun, name: str, out: Path, episodes: int) -> Facts:
 
 
 @torch.no_grad()
-def accuracies(backbone: fewshot.Backbone, test: MemorySet, episodes: int) -> dict[str, str]:
+def accuracies(backbone: adapt.FeatureExtractor, test: MemorySet, episodes: int) -> dict[str, str]:
     """Accuracy on episodes of classes that were not trained on, with a 95 % interval."""
     preprocessing, found = backbone.preprocessing, {}
     for name in METHODS:

@@ -21,7 +21,7 @@ from typing import Any
 import neural_similarity
 from neural_similarity.errors import FileFormatError
 
-from .rows import Row
+from .tables.row import Row
 
 __all__ = [
     "RESULTS",

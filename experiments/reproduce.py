@@ -12,8 +12,8 @@ import typer
 from neural_similarity.errors import RunError, UnknownNameError
 
 from .records import RESULTS
-from .rows import BUDGETS, SEEDS
-from .tables import TABLES, table
+from .tables.registry import TABLES, table
+from .tables.row import BUDGETS, SEEDS
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -60,7 +60,7 @@ def list_tables(budget: Budget = "short", seeds: Seeds = SEEDS, results: Results
     A result that was made with other settings than its row has now stays and counts: move its file,
     and its run in the folder of work, away to have it made again.
     """
-    from .findings import outdated, read_table
+    from .report.comparison import outdated, read_table
 
     _check_budget(budget)
     print("Budgets:")
@@ -130,7 +130,7 @@ def write_report(
     nsl reproduce report --check
     nsl reproduce report --budget paper --out runs/paper.md
     """
-    from .report import README, REPORT, Report
+    from .report.report import README, REPORT, Report
 
     _check_budget(budget)
     if out is None and (budget != "short" or readme is not None):
@@ -159,8 +159,8 @@ def _run(
 ) -> None:
     from neural_similarity.cli._progress import TrainingBar, progress_bar
 
-    from .jobs import jobs_of
-    from .work import Queue
+    from .queue.jobs import jobs_of
+    from .queue.queue import Queue
 
     _check_budget(budget)
     chosen = [name.strip() for name in rows.split(",") if name.strip()]

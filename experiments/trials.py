@@ -18,12 +18,12 @@ from neural_similarity.fewshot import FewShotConfig, FewShotRun
 from neural_similarity.train import Run
 from neural_similarity.train.folders import read_json
 
-from .commands import command_of
-from .findings import on_same_episodes
-from .measured import about_run, kept
+from .queue.commands import command_of
+from .queue.measurements import about_run, kept
 from .records import RESULTS, Record, commit, read_record, write_record
-from .rendering import NONE, in_shots, number, signed
-from .statistics import over_episodes, over_images, paired_over_episodes, paired_over_seeds
+from .report.comparison import on_same_episodes
+from .report.intervals import over_episodes, over_images, paired_over_episodes, paired_over_seeds
+from .report.markdown import NONE, in_shots, number, signed
 from .theory.report import markdown
 
 __all__ = ["keep", "render_trials"]

@@ -1,7 +1,9 @@
+from collections.abc import Iterator
+
 import pytest
 import torch
 
-from neural_similarity.ops.similarity_conv import compiled, panels, registered
+from neural_similarity.ops.similarity_conv import dispatch, panels
 
 # The tests run side by side, one process a core: threads of their own would only get in the way.
 torch.set_num_threads(1)
@@ -12,15 +14,15 @@ def _same_numbers_every_time():
     torch.manual_seed(0)
 
 
-@pytest.fixture(params=["compiled", "pure"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Either path, chosen behind the operator's back."""
-    if request.param == "compiled" and compiled.load() is None:
-        pytest.skip("no compiler")
-    if request.param == "pure":
-        monkeypatch.setattr(registered, "_choose", lambda input: panels)
-        monkeypatch.setattr(panels, "_CPU_PANEL", 60_000)  # several pieces, some of rows
-    return str(request.param)
+@pytest.fixture(params=dispatch.PATHS, ids=lambda path: path.name)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Every path of the operation in turn, as if there were no other."""
+    chosen = request.param
+    if chosen.load() is None:
+        pytest.skip(f"no {chosen.name} path on this machine")
+    monkeypatch.setattr(panels, "_CPU_PANEL", 60_000)  # several pieces, some of rows
+    with dispatch.only(chosen.name):
+        yield chosen.name
 
 
 @pytest.fixture

@@ -1,13 +1,6 @@
 """All theory experiments, one after the other: ``python -m experiments.theory [--out FOLDER]``."""
 
-from . import (
-    gradient_flow,
-    higher_order,
-    implicit_regularisation,
-    ode,
-    report,
-    self_recurrence,
-)
+from . import gradient_flow, higher_order, implicit_regularisation, ode, report, self_recurrence
 
 if __name__ == "__main__":
     report.run_all(

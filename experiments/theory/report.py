@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..records import commit
-from ..statistics import student
+from ..report.intervals import student
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import data, models, nn, ops, structures
+    from . import (
+        adapt,
+        convert,
+        data,
+        errors,
+        export,
+        fewshot,
+        models,
+        nn,
+        ops,
+        plot,
+        structures,
+        train,
+    )
+    from .adapt import FewShotClassifier
     from .convert import (
         TrainableSummary,
         effective_state_dict,
@@ -38,7 +52,6 @@ if TYPE_CHECKING:
         SkippedLayerWarning,
         UnknownNameError,
     )
-    from .fewshot import FewShotClassifier
     from .models import create_model, list_models
     from .nn.dynamic_similarity import DynamicSimilarity
     from .nn.predictors import ConvPredictor, SpherePredictor
@@ -50,6 +63,7 @@ __all__ = [
     "AttachError",
     "ConvPredictor",
     "DataError",
+    "DivergedError",
     "DynamicSimilarity",
     "ExportError",
     "FetchError",
@@ -65,10 +79,15 @@ __all__ = [
     "StaticSimilarity",
     "TrainableSummary",
     "UnknownNameError",
+    "adapt",
     "attach",
+    "convert",
     "create_model",
     "data",
     "effective_state_dict",
+    "errors",
+    "export",
+    "fewshot",
     "filter_orthogonality_penalty",
     "freeze_backbone",
     "list_models",
@@ -77,25 +96,27 @@ __all__ = [
     "models",
     "nn",
     "ops",
+    "plot",
     "save_similarity",
     "similarity_parameters",
     "similarity_penalty",
     "structures",
+    "train",
     "trainable_summary",
 ]
 
 _HOME = {
+    ".adapt": ("FewShotClassifier",),
     ".convert": (
         "TrainableSummary", "attach", "effective_state_dict", "filter_orthogonality_penalty",
         "freeze_backbone", "load_similarity", "merge", "save_similarity", "similarity_parameters",
         "similarity_penalty", "trainable_summary",
     ),
     ".errors": (
-        "AttachError", "DataError", "ExportError", "FetchError", "FileFormatError", "MergeError",
-        "NeuralSimilarityError", "ResizedMaskWarning", "RunError", "ShapeError",
+        "AttachError", "DataError", "DivergedError", "ExportError", "FetchError", "FileFormatError",
+        "MergeError", "NeuralSimilarityError", "ResizedMaskWarning", "RunError", "ShapeError",
         "SkippedLayerWarning", "UnknownNameError",
     ),
-    ".fewshot": ("FewShotClassifier",),
     ".models": ("create_model", "list_models"),
     ".nn.dynamic_similarity": ("DynamicSimilarity",),
     ".nn.predictors": ("ConvPredictor", "SpherePredictor"),

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
+from ..adapt import CrossValidation, FewShotClassifier, Preprocessing
+from ..adapt.storage import write_adapted
 from ..data import FolderSet
-from ..data.folders import IMAGEFOLDER, read_folder
+from ..data.folders import read_folder
+from ..data.sets.imagefolder import INFO as IMAGEFOLDER
 from ..errors import DataError
 from ..export import export_model
-from ..fewshot import CrossValidation, FewShotClassifier, Preprocessing
-from ..fewshot.adapted_files import write_adapted
 
 __all__ = ["print_result", "read_classes", "write_all"]
 

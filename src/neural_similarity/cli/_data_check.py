@@ -10,8 +10,8 @@ from rich.table import Table
 
 from .. import _check
 from ..data import FolderSet, ImageSet, data_directory, dataset_info, list_datasets, load_dataset
-from ..data.get import find, verify
-from ..data.sources import SOURCES
+from ..data.fetching.get import find, verify
+from ..data.fetching.sources import SOURCES
 from ..errors import DataError
 from ..plot.contact_sheet import draw_contact_sheet
 

@@ -15,7 +15,7 @@ import typer
 
 from ..errors import RunError
 from ..fewshot import FewShotConfig, FewShotRun, Method, Trial, train_method
-from ..fewshot.training import FewShotTask
+from ..fewshot.task import FewShotTask
 from ..train.distributed import World, join_world, restarted
 from ..train.runs import check_comparison, read_comparison, write_comparison
 from ._fewshot_report import report_methods, show_results, training_line

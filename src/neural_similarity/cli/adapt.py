@@ -10,7 +10,7 @@ import typer
 from ._options import Force
 
 if TYPE_CHECKING:
-    from ..fewshot import Backbone
+    from ..adapt import FeatureExtractor
 
 __all__ = ["adapt", "find_modules_here"]
 
@@ -64,11 +64,11 @@ def adapt(
     nsl predict birds photo.jpg
     """
     from .. import _check
+    from ..adapt import FewShotClassifier
+    from ..adapt._folders import check_folder, whole_folder
+    from ..adapt.methods import METHODS
+    from ..adapt.storage import MARKS, OTHERS
     from ..export.onnx import check_packages
-    from ..fewshot import FewShotClassifier
-    from ..fewshot._folders import check_folder, whole_folder
-    from ..fewshot.adapted_files import MARKS, OTHERS
-    from ..fewshot.adapters import METHODS
     from ._adapted import print_result, read_classes, write_all
     from ._progress import progress_bar
     from ._signals import ends_on_sigterm
@@ -110,9 +110,9 @@ def _backbone(
     std: str | None = None,
     crop: float | None = None,
     classifier: str | None = None,
-) -> Backbone:
+) -> FeatureExtractor:
     """The backbone that options describe."""
-    from ..fewshot import load_backbone
+    from ..adapt import load_backbone
 
     find_modules_here()
     return load_backbone(

@@ -13,7 +13,7 @@ import typer
 from ._options import DataDir
 
 if TYPE_CHECKING:
-    from ..data.get import Watch
+    from ..data.fetching.get import Watch
 
 __all__ = ["app"]
 
@@ -35,8 +35,8 @@ def list_(data_dir: DataDir = None) -> None:
     from rich.table import Table
 
     from ..data import data_directory, dataset_info, list_datasets
-    from ..data.get import find
-    from ..data.sources import SOURCES
+    from ..data.fetching.get import find
+    from ..data.fetching.sources import SOURCES
 
     root = data_directory(data_dir)
     table = Table("name", "kind", "here", box=None, padding=(0, 1, 0, 0), pad_edge=False)
@@ -70,7 +70,7 @@ def get(
     """
     from .. import _check
     from ..data import data_directory, dataset_info, list_datasets
-    from ..data.get import get_data
+    from ..data.fetching.get import get_data
 
     _check.known_name("data get", "NAME", name, list_datasets())
     try:

@@ -26,7 +26,7 @@ Methods = Annotated[
 Method = Annotated[str | None, typer.Option("--method", help="A method, such as proto.")]
 Data = Annotated[str | None, typer.Option(help="A data set; see nsl data list.")]
 Model = Annotated[str | None, typer.Option(help="A network, such as cnn4.")]
-Backbone = Annotated[
+FeatureExtractor = Annotated[
     Path | None, typer.Option(metavar="RUN", help="Begin with the network of this run.")
 ]
 Base = Annotated[str | None, typer.Option(help="Base classes: train, or train+val.")]
@@ -55,7 +55,7 @@ def fewshot(
     data: Data = None,
     data_dir: DataDir = None,
     model: Model = None,
-    backbone: Backbone = None,
+    backbone: FeatureExtractor = None,
     base: Base = None,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -110,7 +110,7 @@ def train(
     data: Data = None,
     data_dir: DataDir = None,
     model: Model = None,
-    backbone: Backbone = None,
+    backbone: FeatureExtractor = None,
     base: Base = None,
     epochs: Epochs = None,
     steps: Steps = None,

@@ -17,8 +17,8 @@ from .adapt import find_modules_here
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..fewshot import FewShotClassifier
-    from ..fewshot.adapted_files import Examples
+    from ..adapt import FewShotClassifier
+    from ..adapt.storage import Examples
 
 __all__ = ["predict"]
 
@@ -60,8 +60,8 @@ def predict(
     nsl predict birds holiday/ '*.png' --json
     nsl predict birds photo.jpg --why why.png
     """
+    from ..adapt import FewShotClassifier
     from ..errors import RunError
-    from ..fewshot import FewShotClassifier
 
     if why is not None:
         _check_picture(why, force)
@@ -137,7 +137,7 @@ def _tell(
     learner: FewShotClassifier, files: list[Path], top: int, as_json: bool
 ) -> tuple[int, list[_Told]]:
     """Classify and print, batch by batch; how many could be, and the first of them."""
-    from ..fewshot.preprocessing import in_batches
+    from ..adapt.preprocessing import in_batches
     from ._progress import progress_bar
 
     count, first = 0, []
@@ -160,9 +160,9 @@ def _classify(learner: FewShotClassifier, files: list[Path]) -> list[_Told | str
     """What each image is, or why it cannot be told."""
     import torch
 
+    from ..adapt.backbones.last_layer import check_finite
+    from ..adapt.preprocessing import in_threads
     from ..errors import DataError
-    from ..fewshot._last_layer import check_finite
-    from ..fewshot.preprocessing import in_threads
 
     seen = learner.preprocessing_
 

@@ -3,12 +3,7 @@
 from .attach import attach
 from .describe import LayerSummary, describe_layers
 from .files import load_similarity, save_similarity
-from .freeze import (
-    TrainableSummary,
-    freeze_backbone,
-    similarity_parameters,
-    trainable_summary,
-)
+from .freeze import TrainableSummary, freeze_backbone, similarity_parameters, trainable_summary
 from .merge import effective_state_dict, merge
 from .multiply_adds import multiply_adds
 from .penalty import filter_orthogonality_penalty, similarity_penalty

@@ -18,7 +18,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from .. import structures
-from .._files import whole_file
+from .._io import whole_file
 from ..errors import AttachError, FileFormatError, NeuralSimilarityError
 from ..nn.dynamic import DynamicLayer
 from ..nn.dynamic_similarity import DynamicSimilarity

@@ -1,8 +1,9 @@
 """Data sets by name, whole-batch augmentation, and loaders that can begin anywhere."""
 
-from . import cifar, digits, fashion_mnist, folders, glyphs, mini_imagenet, omniglot
+from . import fetching, sets
 from .augment import Augment, augment_batch, no_augment
 from .episodes import EpisodeBatch, Episodes
+from .image_sets import FolderSet, ImageSet, MemorySet, Skipped
 from .loader import Loader, eval_loader, split_validation, train_loader
 from .registry import (
     DatasetInfo,
@@ -13,7 +14,6 @@ from .registry import (
     load_dataset,
     register_dataset,
 )
-from .sets import FolderSet, ImageSet, MemorySet, Skipped
 
 __all__ = [
     "Augment",
@@ -27,20 +27,15 @@ __all__ = [
     "Request",
     "Skipped",
     "augment_batch",
-    "cifar",
     "data_directory",
     "dataset_info",
-    "digits",
     "eval_loader",
-    "fashion_mnist",
-    "folders",
-    "glyphs",
+    "fetching",
     "list_datasets",
     "load_dataset",
-    "mini_imagenet",
     "no_augment",
-    "omniglot",
     "register_dataset",
+    "sets",
     "split_validation",
     "train_loader",
 ]

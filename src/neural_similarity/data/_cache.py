@@ -11,9 +11,9 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from .._files import whole_file
+from .._io import whole_file
 from ..ops.similarity_conv.compiled import cache_directory
-from .sets import MemorySet, fingerprint
+from .image_sets import MemorySet, fingerprint
 
 __all__ = ["cached_json", "cached_set", "key_of"]
 

@@ -1,4 +1,4 @@
-"""Photographs in folders, one a class: ImageNet, and whatever people have."""
+"""Images in folders, one folder a class: what ImageNet and people's own sets are read with."""
 
 from __future__ import annotations
 
@@ -11,43 +11,15 @@ import torch
 
 from ..errors import DataError
 from ._cache import cached_json, key_of
-from ._layout import missing
-from .augment import Augment
+from .image_sets import FolderSet, Skipped
 from .images import EXTENSIONS, decode_error, in_threads
-from .loader import split_validation
-from .registry import DatasetInfo, Request, register_dataset
-from .sets import FolderSet, ImageSet, Skipped
+from .locate import missing
+from .registry import DatasetInfo, Request
 
-__all__ = ["IMAGEFOLDER", "IMAGENET", "read_folder"]
+__all__ = ["class_folders", "read_folder", "read_split"]
 
 _LOGGER = logging.getLogger("neural_similarity")
-_TEST_SHARE, _SPLIT_SEED = 0.2, 0
 _NAMED = 5
-
-IMAGENET = DatasetInfo(
-    name="imagenet",
-    kind="classification",
-    splits=("train", "val"),
-    description="Photographs in 1,000 classes, 1.28 million + 50,000, brought to 224 × 224.",
-    augment=Augment(crop=0, flip=True, resized_crop=True),
-    layout="train/WNID/*.JPEG and val/WNID/*.JPEG, in imagenet/ or the data directory itself",
-    home="https://www.image-net.org",
-    licence="ImageNet's terms: research without commercial use",
-    citation="Russakovsky, Deng and others, 2015",
-    by_hand="It may not be passed on: get it at https://www.image-net.org (a free account is "
-    "needed), unpack it, and sort the validation images into a folder a class.",
-)
-IMAGEFOLDER = DatasetInfo(
-    name="imagefolder",
-    kind="classification",
-    splits=("train", "val", "test"),
-    description="Images of your own, a folder per class, brought to 84 × 84.",
-    augment=Augment(crop=0, flip=True, resized_crop=True),
-    layout="train/CLASS/* and test/CLASS/* or val/CLASS/*, or CLASS/* alone, of which a fifth is "
-    "for test; in the data directory itself",
-    home="you",
-    by_hand="Put your images there, in one folder a class.",
-)
 
 
 def read_folder(
@@ -102,43 +74,10 @@ def read_folder(
     )
 
 
-def _load_imagenet(request: Request) -> ImageSet:
-    roots = (request.data_dir / "imagenet", request.data_dir)
-    root = next((root for root in roots if (root / request.split).is_dir()), None)
-    if root is None:
-        places = " or ".join(str(root / request.split) for root in roots)
-        raise missing(IMAGENET, f"expected folders WNID in {places}, got no such folder")
-    return _read_split(request, root, request.split, request.image_size or 224)
-
-
-def _load_imagefolder(request: Request) -> ImageSet:
-    root, side = request.data_dir, request.image_size or 84
-    if not root.is_dir():
-        raise missing(IMAGEFOLDER, f"expected a folder of folders, got no folder {root}")
-    if (root / "train").is_dir():
-        names = ("test", "val") if request.split == "test" else (request.split,)
-        for name in names:
-            if (root / name).is_dir():
-                return _read_split(request, root, name, side)
-        wanted = " or ".join(str(root / name) for name in names)
-        raise missing(IMAGEFOLDER, f"expected {wanted} beside {root / 'train'}, got none")
-    if request.split == "val":
-        raise missing(
-            IMAGEFOLDER,
-            f"expected {root / 'train'} and {root / 'val'}, got a folder a class, which is split "
-            f"into 'train' and 'test' only",
-        )
-    everything = read_folder(
-        IMAGEFOLDER, root, _classes(IMAGEFOLDER, root), side, strict=request.strict
-    )
-    training, test = split_validation(everything, _TEST_SHARE, _SPLIT_SEED)
-    return training if request.split == "train" else test
-
-
-def _read_split(request: Request, root: Path, part: str, side: int) -> FolderSet:
+def read_split(request: Request, root: Path, part: str, side: int) -> FolderSet:
     """One part of a set; the training part, where there is one, says which classes there are."""
-    info, own = request.info, _classes(request.info, root / part)
-    classes = _classes(info, root / "train") if (root / "train").is_dir() else own
+    info, own = request.info, class_folders(request.info, root / part)
+    classes = class_folders(info, root / "train") if (root / "train").is_dir() else own
     strangers = sorted(set(own) - set(classes))
     if strangers:
         raise DataError(
@@ -148,7 +87,7 @@ def _read_split(request: Request, root: Path, part: str, side: int) -> FolderSet
     return read_folder(info, root / part, classes, side, strict=request.strict)
 
 
-def _classes(info: DatasetInfo, folder: Path) -> tuple[str, ...]:
+def class_folders(info: DatasetInfo, folder: Path) -> tuple[str, ...]:
     with os.scandir(folder) as entries:
         names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
     if not names:
@@ -203,7 +142,3 @@ def _report(info: DatasetInfo, skipped: tuple[Skipped, ...], strict: bool) -> No
             f"skip them."
         )
     _LOGGER.warning("neural_similarity: %s: %d file(s) skipped: %s", info.name, len(skipped), named)
-
-
-register_dataset(IMAGENET, _load_imagenet)
-register_dataset(IMAGEFOLDER, _load_imagefolder)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
-from ._extra import needs
 from ._modes import in_colour
 from ._progress import progress
+from .extras import needs
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..errors import DataError
 from .augment import Augment, apply_numbers, draw_numbers
-from .sets import FolderSet, ImageSet, MemorySet
+from .image_sets import FolderSet, ImageSet, MemorySet
 
 __all__ = [
     "Loader",

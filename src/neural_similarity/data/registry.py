@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from .. import _check
 from ..errors import DataError
 from .augment import Augment, no_augment
-from .sets import ImageSet, MemorySet
+from .image_sets import ImageSet, MemorySet
 
 __all__ = [
     "DatasetInfo",

@@ -20,9 +20,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..errors import DataError
 from .augment import Augment, apply_numbers, crop_box
+from .image_sets import FolderSet
 from .images import Window, middle, quietly, read_image
 from .loader import Batch, Plan, normalise
-from .sets import FolderSet
 
 __all__ = ["FolderLoader"]
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import _check
-from .._files import whole_file
+from .._io import whole_file
 from ..convert.merge import merge
 from ..errors import ExportError
 from ..nn.inventory import static_similarities

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from .. import _check
 from ..errors import RunError
 from ..train.settings import SIMILARITIES, Settings, setting
-from .protocol import Method
-from .registry import create_method
+from .methods.base import Method
+from .methods.registry import create_method
 
 __all__ = ["FewShotConfig"]
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from ..data import Episodes, MemorySet
 from ..data.loader import normalise
 from ..train.distributed import World
-from .learner import Learner
-from .protocol import FeatureMethod, Method, query_labels
+from .batches import query_labels
+from .methods.base import FeatureMethod, Method
+from .network import Learner
 
 __all__ = ["Evaluator", "Result", "evaluate_method"]
 

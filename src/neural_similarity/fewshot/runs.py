@@ -25,11 +25,11 @@ from ..train.folders import read_json
 from ..train.metrics import MetricsFile
 from ..train.runs import RunFolder, here_and_now
 from ..train.settings import Settings
-from .base_data import check_apart, load_split
 from .config import FewShotConfig
 from .evaluate import Evaluator, Result
-from .learner import Learner
-from .protocol import Method
+from .methods.base import Method
+from .network import Learner
+from .training_data import check_apart, load_split
 
 __all__ = ["FewShotRun", "Trial"]
 

@@ -17,13 +17,7 @@ from ._hooks import accept_missing_similarity, insist_on_calls
 from ._padding import explicit_padding
 from .layouts import features_in_block
 from .predicted import PredictedSimilarity, predicted_numbers
-from .predictors import (
-    ConvPredictor,
-    PredictorConfig,
-    SpherePredictor,
-    TwoLayers,
-    Window,
-)
+from .predictors import ConvPredictor, PredictorConfig, SpherePredictor, TwoLayers, Window
 
 __all__ = [
     "DynamicConv1d",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..data._extra import needs
+from ..data.extras import needs
+from ..data.image_sets import FolderSet, ImageSet
 from ..data.images import read_image
-from ..data.sets import FolderSet, ImageSet
 from ..errors import DataError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from .._files import whole_file
+from .._io import whole_file
 
 __all__ = ["Facts", "Part", "Picture", "Section", "Table", "Text", "write_report"]
 

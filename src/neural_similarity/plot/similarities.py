@@ -25,14 +25,7 @@ from ..nn.predicted import PredictedSimilarity
 from ..nn.static import SimilarityParametrization
 from ..structures import Block
 from .style import figure, save
-from .tiles import (
-    as_kernel,
-    draw_difference,
-    draw_distance,
-    draw_image,
-    draw_shape,
-    short_name,
-)
+from .tiles import as_kernel, draw_difference, draw_distance, draw_image, draw_shape, short_name
 
 __all__ = ["draw_dynamic", "draw_static"]
 

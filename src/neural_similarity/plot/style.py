@@ -14,7 +14,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from .._files import whole_file
+from .._io import whole_file
 
 __all__ = ["DIVERGING", "GREY", "PALETTE", "figure", "save"]
 

@@ -1,4 +1,4 @@
-"""The similarity convolution: one contract, and a dispatcher that picks how to compute it."""
+"""The similarity convolution: one contract, whatever computes it (``dispatch.py``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ... import _check
 from ..._shapes import pair, same_padding
 from ...errors import ShapeError
 from ..effective_weight import effective_weight
-from . import registered
+from . import operator
 
 __all__ = ["similarity_conv2d"]
 
@@ -80,7 +80,7 @@ def similarity_conv2d(
     if similarity.dim() <= 2:
         plain = effective_weight(weight, similarity)
         return F.conv2d(input, plain, bias, stride, padding, dilation, groups)
-    output = registered.similarity_conv2d(
+    output = operator.similarity_conv2d(
         input, weight, similarity, stride, padding, dilation, groups
     )
     return output if bias is None else output + bias.to(output.dtype)[:, None, None]

@@ -1,0 +1,184 @@
+"""Two pictures of the report: error over time, and accuracy against numbers adapted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from neural_similarity.plot.style import GREY, PALETTE, figure, save
+
+from ..tables.row import Row
+from .comparison import Finding, Runs
+from .intervals import Estimate
+
+__all__ = ["draw_accuracy", "draw_error", "spread"]
+
+_DASHES = {
+    "cnn-plus": "--", "static-unconstrained": "--", "dynamic-unconstrained": "--",
+    "cnn-lower-rate": ":", "dynamic-lower-rate": ":", "cnn-plus-lower-rate": "-.",
+}  # fmt: skip
+_DPI = 100  # small files: these pictures are kept in the repository
+_NAME, _ASIDE, _LINE = 95, 14, 11  # points: room for a name, left of it, and its height
+
+
+def draw_error(runs: Mapping[str, Runs], file: Path) -> None:
+    """Test error over training time and over epochs: mean over seeds, and their spread.
+
+    Time is that of steps which nothing disturbed: seeds were trained beside other work.
+    """
+    with figure(9.0, 4.6) as made:
+        panels = made.subplots(1, 2, sharey=True)
+        for of in runs.values():
+            curves = [record["metrics"]["eval"] for record in of.finished.values()]
+            if curves:
+                pace = of.pace or 0.0
+                _draw_spread(panels[0], of.row, curves, [pace * step for step in curves[0]["step"]])
+                _draw_spread(panels[1], of.row, curves, curves[0]["epoch"])
+        panels[0].set(xlabel="training time (s)", ylabel="test error (%)")
+        _logarithmic(panels[0], ticks=(1, 2, 5))
+        panels[1].set_xlabel("epoch")
+        panels[1].xaxis.set_major_locator(MaxNLocator(integer=True))
+        for axes in panels:
+            axes.grid(axis="y")
+        made.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        save(made, file, dpi=_DPI)
+
+
+def _draw_spread(
+    axes: Axes, row: Row, curves: Sequence[dict[str, list[float]]], x: Sequence[float]
+) -> None:
+    """A line through the means; a band from the best seed to the worst."""
+    errors = list(zip(*(curve["error"] for curve in curves), strict=False))
+    x = x[: len(errors)]
+    colour = _colour(row)
+    axes.plot(
+        x, [100 * fmean(values) for values in errors], label=row.title, color=colour,
+        linestyle=_DASHES.get(row.name, "-"), marker="o" if len(x) <= 40 else "", markersize=3.5,
+    )  # fmt: skip
+    low, high = ([100 * of(values) for values in errors] for of in (min, max))
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _colour(row: Row) -> str:
+    kinds = {"static": PALETTE[0], "dynamic": PALETTE[1]}
+    return next((colour for kind, colour in kinds.items() if kind in row.name), GREY)
+
+
+def draw_accuracy(found: Mapping[int, Sequence[Finding]], file: Path) -> None:
+    """Accuracy against numbers adapted in an episode, a panel for each number of shots.
+
+    Methods that adapt nothing stand apart, as zero has no place on a logarithmic axis.
+    """
+    with figure(5.4 * len(found), 5.0) as made:
+        panels: dict[Axes, list[Point]] = {}
+        parts = made.subfigures(1, len(found), squeeze=False)[0]
+        for part, (shots, of) in zip(parts, found.items(), strict=True):
+            points = _points(of)
+            part.suptitle(f"{shots} shot{'s' * (shots > 1)}", fontsize=10)
+            zero, rest = part.subplots(1, 2, sharey=True, width_ratios=(1, 2))
+            panels[zero] = [point for point in points if not point.finding.adapted]
+            panels[rest] = [point for point in points if point.finding.adapted]
+            zero.set(ylabel="accuracy (%)", xlim=(-0.15, 1), xticks=[0])
+            rest.set_xlabel("numbers adapted in an episode")
+            rest.tick_params(left=False)
+            rest.spines["left"].set_visible(False)
+            _logarithmic(rest)
+        for axes, points in panels.items():
+            _draw_points(axes, points)
+        made.draw_without_rendering()  # where points are on paper is known only then
+        for axes, points in panels.items():
+            _name_points(axes, points)
+        save(made, file, dpi=_DPI)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a row stands."""
+
+    finding: Finding
+    ours: Estimate
+    x: float
+
+    @property
+    def colour(self) -> str:
+        return _colour(self.finding.row)
+
+
+def _points(found: Sequence[Finding]) -> list[Point]:
+    """Lowest first; moved sideways by turns, so that no interval hides another."""
+    known = [(one, one.ours, one.adapted or 0) for one in found if one.ours is not None]
+    known.sort(key=lambda of: of[1].mean)
+    turns = [place % 3 - 1 for place in range(len(known))]
+    return [
+        Point(one, ours, adapted * 1.1**turn if adapted else 0.05 * turn)
+        for (one, ours, adapted), turn in zip(known, turns, strict=True)
+    ]
+
+
+def _draw_points(axes: Axes, points: Sequence[Point]) -> None:
+    for point in points:
+        mean, low, high = point.ours.mean, point.ours.low, point.ours.high
+        ends = None if low is None or high is None else [[mean - low], [high - mean]]
+        axes.errorbar(
+            [point.x], [mean], ends, fmt="o", color=point.colour, markersize=4.5, elinewidth=1,
+            capsize=2,
+        )  # fmt: skip
+    if axes.get_xscale() == "log" and points:
+        most = max(point.x for point in points)
+        axes.set_xlim(0.8 * min(point.x for point in points), 8 * most)  # room for the last name
+    axes.grid(axis="y")
+
+
+def _name_points(axes: Axes, points: Sequence[Point]) -> None:
+    """Names in columns, each right of a crowd of points, none over another."""
+    on_paper = [axes.transData.transform((p.x, p.ours.mean)) * 72 / axes.figure.dpi for p in points]
+    for crowd in _crowds([x for x, _ in on_paper]):
+        right = max(on_paper[place][0] for place in crowd) + _ASIDE
+        heights = spread([on_paper[place][1] for place in crowd], _LINE)
+        for place, height in zip(crowd, heights, strict=True):
+            point, (x, y) = points[place], on_paper[place]
+            axes.annotate(
+                point.finding.row.name, (point.x, point.ours.mean), (right - x, height - y),
+                textcoords="offset points", fontsize=8, va="center", color=point.colour,
+                arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": 3},
+            ).set_in_layout(False)  # fmt: skip
+
+
+def _crowds(x: Sequence[float]) -> list[list[int]]:
+    """Places of points that leave no room for a name between them."""
+    crowds: list[list[int]] = []
+    last = float("-inf")
+    for place in sorted(range(len(x)), key=lambda place: x[place]):
+        if x[place] - last > _NAME:
+            crowds.append([])
+        crowds[-1].append(place)
+        last = x[place]
+    return [sorted(crowd) for crowd in crowds]
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Ascending heights moved as little as leaves a gap between neighbours (least squares).
+
+    >>> spread([0.0, 1.0, 10.0], gap=3.0)
+    [-1.0, 2.0, 10.0]
+    """
+    # Without the gaps it is isotonic regression: whoever is out of order shares a mean.
+    shared: list[list[float]] = []
+    for place, height in enumerate(heights):
+        shared.append([height - place * gap])
+        while len(shared) > 1 and fmean(shared[-2]) > fmean(shared[-1]):
+            shared[-2:] = [shared[-2] + shared[-1]]
+    level = [fmean(block) for block in shared for _ in block]
+    return [of + place * gap for place, of in enumerate(level)]
+
+
+def _logarithmic(axes: Axes, ticks: tuple[int, ...] = (1,)) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=ticks))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.xaxis.set_minor_locator(NullLocator())

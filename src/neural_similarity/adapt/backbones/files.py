@@ -1,0 +1,174 @@
+"""Backbones as files: numbers, how to make the network again, and a card; no pickle."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from ...errors import AttachError, FileFormatError, NeuralSimilarityError
+from ...fewshot.network import Learner
+from ...models import create_model
+from ...nn.dynamic import DynamicLayer
+from ...nn.dynamic_similarity import DynamicSimilarity
+from ...nn.inventory import static_similarities
+from ...train.checkpoint import read_weights, write_weights
+from ..preprocessing import Preprocessing
+
+__all__ = [
+    "build_network",
+    "network_source",
+    "read_backbone",
+    "read_description",
+    "save_backbone",
+    "write_described",
+]
+
+_KIND, _VERSION = "backbone", 1
+
+
+def save_backbone(
+    path: str | os.PathLike[str],
+    module: nn.Module,
+    source: Mapping[str, Any],
+    preprocessing: Preprocessing,
+    *,
+    card: str = "",
+    half: bool = False,
+) -> None:
+    """Write a network without its classifier to a safetensors file, which appears whole.
+
+    Args:
+        path: the file.
+        module: the network; static similarities are to be merged before.
+        source: how to make it again, from :func:`network_source`.
+        preprocessing: what images have to look like.
+        card: for people: data, recipe, results, limits.
+        half: keep kernels in half precision. What is computed with them is float32 all the same.
+    """
+    metadata = {"source": dict(source), "preprocessing": preprocessing.to_dict(), "card": card}
+    write_described(Path(path), module, _KIND, metadata, half)
+
+
+def network_source(
+    module: nn.Module, model: str, options: Mapping[str, Any], in_channels: int, image_size: int
+) -> dict[str, Any]:
+    """What :func:`build_network` needs to make a network of ``create_model`` again."""
+    if any(static_similarities(part) for part in module.modules()):
+        raise AttachError(
+            "save_backbone: expected a network without static similarities, got one with. Merge "
+            "them first: that changes no output."
+        )
+    dynamic = {n: m for n, m in module.named_modules() if isinstance(m, DynamicLayer)}
+    configs = [getattr(layer, "config", None) for layer in dynamic.values()]
+    similarity = None
+    if dynamic:
+        config = configs[0]
+        if not isinstance(config, DynamicSimilarity) or any(c is not config for c in configs):
+            raise AttachError(
+                "save_backbone: expected dynamic similarities of one attach, got others. A file "
+                "cannot describe them."
+            )
+        similarity = {**config.to_config(), "layers": sorted(dynamic)}
+    source = {
+        "kind": "create_model",
+        "model": model,
+        "options": dict(options),
+        "in_channels": in_channels,
+        "image_size": image_size,
+        "similarity": similarity,
+    }
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(source))
+    except TypeError as error:
+        raise FileFormatError(
+            f"save_backbone: expected options that a file can hold, got {options}."
+        ) from error
+    return plain
+
+
+def build_network(source: Mapping[str, Any]) -> nn.Module:
+    """The network that :func:`network_source` described, without classifier, its weights new."""
+    similarity = source["similarity"]
+    config = None
+    if similarity is not None:
+        layers = "|".join(re.escape(name) for name in similarity["layers"])
+        made = DynamicSimilarity.from_config(similarity)
+        config = DynamicSimilarity(
+            made.structure,
+            made.predictor,
+            made.shared,
+            made.shared_width,
+            made.block_size,
+            target_modules=layers,
+        )
+    channels, side = source["in_channels"], source["image_size"]
+    with torch.random.fork_rng():  # of the caller's random numbers none is used
+        model = create_model(
+            source["model"],
+            1,
+            similarity=config,
+            in_channels=channels,
+            image_size=side,
+            **source["options"],
+        )
+    return Learner(model, (channels, side, side)).backbone
+
+
+def read_backbone(
+    path: str | os.PathLike[str],
+) -> tuple[nn.Module, dict[str, Any], Preprocessing, str]:
+    """Network, source, preprocessing and card from a file of :func:`save_backbone`."""
+    described = read_description(Path(path), _KIND)
+    try:
+        module = build_network(described["source"])
+        preprocessing = Preprocessing.from_dict(described["preprocessing"])
+    except (LookupError, TypeError, ValueError, NeuralSimilarityError) as error:
+        raise FileFormatError(
+            f"{path}: expected a description of a network, got one that makes none ({error})."
+        ) from error
+    read_weights(Path(path), module)
+    return module.eval(), described["source"], preprocessing, described["card"]
+
+
+def write_described(
+    path: Path, module: nn.Module, kind: str, metadata: Mapping[str, Any], half: bool = False
+) -> None:
+    """Write a module's numbers and what is known of it."""
+    if half:
+        module = copy.deepcopy(module)
+        for tensor in (*module.parameters(), *module.buffers()):
+            # Statistics and biases are few, and some are too large or too small for half.
+            if tensor.is_floating_point() and tensor.dim() > 1:
+                tensor.data = tensor.data.half()
+    write_weights(path, module, {**metadata, "kind": kind, "version": _VERSION})
+
+
+def read_description(path: Path, kind: str) -> dict[str, Any]:
+    """What a file of :func:`write_described` says of itself."""
+    if not path.is_file():
+        raise FileFormatError(f"{path}: expected a file, got none of this name.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = file.metadata() or {}
+        described = {name: json.loads(value) for name, value in text.items()}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FileFormatError(
+            f"{path}: expected a safetensors file, got one that cannot be read ({error}). It is "
+            f"damaged or of another kind."
+        ) from error
+    if described.get("kind") != kind or described.get("version") != _VERSION:
+        raise FileFormatError(
+            f"{path}: expected a file of kind {kind!r}, version {_VERSION}, got "
+            f"{described.get('kind')!r}, {described.get('version')!r}. It is of another program or "
+            f"of a newer version."
+        )
+    return described

@@ -1,0 +1,268 @@
+"""A classifier for images of your own, in scikit-learn's habits."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .. import _check
+from ..errors import RunError
+from .backbones.last_layer import check_finite
+from .backbones.load import PLAIN_TWIN, FeatureExtractor, list_backbones, load_backbone
+from .cross_validation import CrossValidation, cross_validate
+from .inputs import check_lengths, label_array, listed, numbered
+from .methods import METHODS, AdaptedNetwork, Adapter, can_adapt, embed, make_adapter, takes_long
+from .preprocessing import Preprocessing, in_batches, read_all
+from .storage import Adapted, Examples, load_adapted, save_adapted
+
+__all__ = ["FewShotClassifier"]
+
+Watch = Callable[[int, int], None]
+_BATCH = 64
+_SEEDS = (-(2**63), 2**64 - 1)  # what PyTorch takes
+
+
+class FewShotClassifier:
+    """Learns to tell classes apart from a few images of each.
+
+    Images are a list of paths, PIL images or uint8 arrays ``(H, W)`` or ``(H, W, 3)``, or a tensor
+    ``(N, C, H, W)`` of uint8 or of floats from 0 to 1. Sizes may differ. Labels are any hashables.
+
+    Args:
+        method: ``"static"``: similarities and a classifier are tuned, then merged into a plain
+            network; ``"dynamic"``: a classifier is tuned on a dynamic network; ``"proto"``: the
+            nearest class mean; ``"ridge"``: ridge regression; ``"auto"``: what does best in
+            cross-validation.
+        backbone: what :func:`~neural_similarity.adapt.load_backbone` takes, or a
+            :class:`~neural_similarity.adapt.FeatureExtractor`. None is the shipped dynamic one, and
+            for method static its plain twin.
+        folds: parts of cross-validation; 1 does without.
+        seed: of the division into folds.
+
+    Attributes:
+        classes_: the labels, sorted.
+        method_: the method in use.
+        cross_validation_: how well it will do on new images
+            (:class:`~neural_similarity.adapt.CrossValidation`).
+        model_: an ``nn.Module`` from preprocessed images to scores; their softmax is the
+            probability of each class.
+        preprocessing_: what images have to look like for it.
+
+    Example:
+        >>> from torch import nn
+        >>> from neural_similarity.adapt import FeatureExtractor, Preprocessing
+        >>> eye = FeatureExtractor(nn.AvgPool2d(4), Preprocessing(8, (0.5,), (0.5,)))
+        >>> dark, light = np.zeros((8, 8), np.uint8), np.full((8, 8), 200, np.uint8)
+        >>> classifier = FewShotClassifier("proto", eye).fit([dark, light], ["night", "day"])
+        >>> classifier.predict([light]).tolist()
+        ['day']
+    """
+
+    classes_: NDArray[Any]
+    method_: str
+    cross_validation_: CrossValidation
+    model_: AdaptedNetwork
+    _examples: Examples | Path
+    backbone_: FeatureExtractor
+
+    def __init__(
+        self,
+        method: str = "auto",
+        backbone: str | os.PathLike[str] | FeatureExtractor | None = None,
+        folds: int = 5,
+        seed: int = 0,
+    ) -> None:
+        self.method = method
+        self.backbone = backbone
+        self.folds = folds
+        self.seed = seed
+
+    def fit(
+        self, images: Sequence[Any] | Tensor, labels: Sequence[Hashable], watch: Watch | None = None
+    ) -> Self:
+        """Learn from images; ``watch`` is told how many fits of how many are done."""
+        _check.known_name("FewShotClassifier", "method", self.method, ("auto", *METHODS))
+        _check.whole_numbers("FewShotClassifier", folds=self.folds)
+        folds, seed = map(_check.plain_number, (self.folds, self.seed))
+        _check_seed(seed)
+        shown = listed(images)
+        classes, numbers = numbered(labels, len(shown))
+        adapters, left_out = self._adapters(shown, numbers, len(classes))
+        found = cross_validate(adapters, numbers, len(classes), folds, seed, watch)
+        found = replace(found, left_out=left_out)
+        adapter = adapters[found.method]
+        network = adapter.network(adapter.fit(torch.arange(len(numbers))))
+        network.classifier.weight.div_(found.temperature)
+        network.classifier.bias.div_(found.temperature)
+        self.classes_, self.method_, self.cross_validation_ = classes, found.method, found
+        self.model_, self.backbone_ = network, adapter.backbone
+        features = embed(network.features, adapter.backbone.preprocessing, adapter.images)
+        names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in shown]
+        self._examples = Examples(adapter.images, numbers, features, names)
+        return self
+
+    @property
+    def preprocessing_(self) -> Preprocessing:
+        self._check_fitted()
+        return self.backbone_.preprocessing
+
+    def predict(self, images: Sequence[Any] | Tensor) -> NDArray[Any]:
+        """The likeliest class of every image."""
+        places = self.predict_proba(images).argmax(1)
+        return np.asarray(self.classes_[places])
+
+    def predict_proba(self, images: Sequence[Any] | Tensor) -> NDArray[np.float32]:
+        """Probabilities ``(N, n_classes)``, in the order of ``classes_``."""
+        scores, _ = self.scores_and_features(images)
+        return scores.softmax(1).numpy()
+
+    def score(self, images: Sequence[Any] | Tensor, labels: Sequence[Hashable]) -> float:
+        """The share of images that are told right."""
+        told = self.predict(images)
+        check_lengths(len(told), len(labels))
+        return float(np.mean([a == b for a, b in zip(told.tolist(), labels, strict=True)]))
+
+    @torch.no_grad()
+    def scores_and_features(self, images: Sequence[Any] | Tensor) -> tuple[Tensor, Tensor]:
+        """What the model makes of images, and the features by which it does."""
+        self._check_fitted()
+        scores, features = [], []
+        for batch in in_batches(listed(images), _BATCH):
+            ready = self.preprocessing_.normalise(read_all(batch, self.preprocessing_))
+            features.append(check_finite(self.model_.features(ready)))
+            scores.append(self.model_.classifier(features[-1]))
+        return torch.cat(scores), torch.cat(features)
+
+    def adapted(self) -> Adapted:
+        """Everything that was learned, and the images it was learned from."""
+        self._check_fitted()
+        settings = {k: _check.plain_number(v) for k, v in self.get_params().items()}
+        return Adapted(
+            self.model_, self.backbone_, self.classes_.tolist(), self.cross_validation_,
+            settings, self._examples,
+        )  # fmt: skip
+
+    def save(self, folder: str | os.PathLike[str], force: bool = False) -> None:
+        """Write the fitted classifier to a folder, which appears whole or not at all."""
+        save_adapted(self.adapted(), folder, force)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        backbone: str | os.PathLike[str] | FeatureExtractor | None = None,
+    ) -> Self:
+        """The classifier in a folder of :meth:`save`.
+
+        ``backbone`` is needed only where it was a ``module:function`` or a module: that is code,
+        which a file cannot hold. The examples in the folder are read when they are needed.
+        """
+        known = load_adapted(folder, backbone)
+        made = cls(**{**known.settings, "backbone": known.backbone})
+        made.classes_, made.method_ = label_array(known.classes), known.found.method
+        made.model_, made.backbone_, made.cross_validation_ = (
+            known.network, known.backbone, known.found,
+        )  # fmt: skip
+        made._examples = known.kept
+        return made
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, as scikit-learn asks for them."""
+        return {name: getattr(self, name) for name in _parameters(type(self))}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change the constructor's arguments; call ``fit`` afterwards."""
+        for name, value in params.items():
+            _check.known_name("set_params", "a parameter", name, _parameters(type(self)))
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        # Asked for by scikit-learn alone, so it is there.
+        from sklearn.utils import ClassifierTags, Tags, TargetTags
+
+        target = TargetTags(required=True)
+        return Tags("classifier", target, classifier_tags=ClassifierTags())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({inside})"
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise RunError(
+                "FewShotClassifier: expected a classifier that has learned, got one that has not. "
+                "Call fit(images, labels) first."
+            )
+
+    def _adapters(
+        self, images: list[Any], labels: Tensor, n_way: int
+    ) -> tuple[dict[str, Adapter], dict[str, str]]:
+        """The methods to choose from, each with its backbone, and why others are left out."""
+        wanted = METHODS if self.method == "auto" else (self.method,)
+        backbones = self._backbones(wanted)
+        read: dict[Any, Tensor] = {}
+        adapters, left_out = {}, {}
+        for method in wanted:
+            backbone = backbones.get(method)
+            why = can_adapt(method, backbone) if backbone is not None else "no backbone"
+            if why is not None and self.method != "auto":
+                raise RunError(
+                    f"FewShotClassifier: expected a backbone that fits, got "
+                    f"{backbone.name if backbone else None}: {why}. Choose another method or "
+                    f"backbone."
+                )
+            if backbone is not None and self.method == "auto":
+                why = why or takes_long(method, backbone)
+            if backbone is None or why is not None:
+                left_out[method] = str(why)
+                continue
+            if backbone.preprocessing not in read:
+                read[backbone.preprocessing] = read_all(images, backbone.preprocessing)
+            pixels = read[backbone.preprocessing]
+            adapters[method] = make_adapter(method, backbone, pixels, labels, n_way)
+        return adapters, left_out
+
+    def _backbones(self, methods: Sequence[str]) -> dict[str, FeatureExtractor]:
+        if isinstance(self.backbone, FeatureExtractor):
+            return dict.fromkeys(methods, _in_evaluation(self.backbone))
+        if self.backbone is not None:
+            return dict.fromkeys(methods, load_backbone(self.backbone))
+        made = {}
+        if set(methods) - {"static"}:
+            made = dict.fromkeys(set(methods) - {"static"}, load_backbone())
+        if "static" in methods and (PLAIN_TWIN in list_backbones() or len(methods) == 1):
+            made["static"] = load_backbone(PLAIN_TWIN)
+        return made
+
+
+def _in_evaluation(backbone: FeatureExtractor) -> FeatureExtractor:
+    """The backbone, or a copy of one in training: what a user gives stays as it is."""
+    if not any(part.training for part in backbone.module.modules()):
+        return backbone
+    return replace(backbone, module=copy.deepcopy(backbone.module).eval())
+
+
+def _parameters(cls: type[FewShotClassifier]) -> list[str]:
+    return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+
+def _check_seed(seed: Any) -> None:
+    if not _check.is_whole(seed) or not _SEEDS[0] <= seed <= _SEEDS[1]:
+        raise RunError(
+            f"FewShotClassifier: expected seed to be a whole number of at most 64 bits, got "
+            f"{seed!r}. The same seed gives the same folds."
+        )

@@ -1,0 +1,207 @@
+"""How well a method will do on new images, told without having seen them.
+
+Every image is scored once by a classifier that was not shown it. Where one method is chosen of
+several, the accuracy of the best is too good to be true: it is the best also by chance. So each
+fold is judged by the method that did best on the *other* folds, which knows nothing of this one,
+and that is the accuracy which is reported for the choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..train.evaluate import Evaluation
+from .methods import METHODS, Adapter
+
+__all__ = ["CrossValidation", "cross_validate", "fold_numbers", "temperature"]
+
+_NEVER = -1
+_TEMPERATURES = 2.0 ** torch.arange(-5.0, 5.25, 0.25)
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """What cross-validation found.
+
+    Attributes:
+        method: the method that was chosen, or the only one.
+        accuracy: of the whole procedure, choice included; None if nothing could be tested.
+        interval: Wilson's 95 % interval of it.
+        tested: images that were tested, each once.
+        folds: parts that were left out in turn; 0 if none.
+        by_method: accuracy of each method; the highest of several flatters.
+        confusion: ``(n_way, n_way)``, images of class i (row) told to be j (column).
+        temperature: what scores were divided by to make probabilities fit.
+        note: what is to be known about these numbers.
+        left_out: methods that were not compared, and why.
+    """
+
+    method: str
+    accuracy: float | None
+    interval: tuple[float, float] | None
+    tested: int
+    folds: int
+    by_method: Mapping[str, float]
+    confusion: NDArray[np.int64] = field(repr=False)
+    temperature: float
+    note: str
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a file."""
+        return {**vars(self), "by_method": dict(self.by_method), "left_out": dict(self.left_out),
+                "confusion": self.confusion.tolist()}  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> CrossValidation:
+        """The inverse of :meth:`to_dict`."""
+        interval = values["interval"]
+        return cls(
+            **{
+                **values,
+                "interval": None if interval is None else (interval[0], interval[1]),
+                "confusion": np.array(values["confusion"], np.int64),
+            }
+        )
+
+
+def cross_validate(
+    adapters: Mapping[str, Adapter],
+    labels: Tensor,
+    n_way: int,
+    folds: int,
+    seed: int,
+    watch: Callable[[int, int], None] | None = None,
+) -> CrossValidation:
+    """Test every method on images it was not shown, and choose one.
+
+    Args:
+        adapters: the methods to choose from.
+        labels: ``(N,)``.
+        n_way: how many classes there are.
+        folds: into how many parts images are divided, if classes have so many.
+        seed: of the division.
+        watch: is told how many parts of how many are done.
+    """
+    names = [name for name in METHODS if name in adapters]
+    parts = fold_numbers(labels, folds, seed)
+    count = int(parts.max()) + 1
+    if count < 2:
+        return _untested(names, n_way)
+    scores = {name: torch.zeros(len(labels), n_way) for name in names}
+    for number in range(count):
+        shown, asked = (parts != number).nonzero()[:, 0], (parts == number).nonzero()[:, 0]
+        for place, name in enumerate(names):
+            learned = adapters[name].fit(shown)
+            scores[name][asked] = adapters[name].scores(learned, asked)
+            if watch is not None:
+                watch(number * len(names) + place + 1, count * len(names))
+    return _judge(names, scores, labels, parts, n_way)
+
+
+def fold_numbers(labels: Tensor, folds: int, seed: int) -> Tensor:
+    """The fold ``(N,)`` in which each image is tested; −1 for the only image of its class.
+
+    Images of a class go to different folds, so all but one of them are shown when one is asked.
+    There are no more folds than images in the largest class.
+
+    >>> fold_numbers(torch.tensor([0, 0, 1, 1, 2]), 5, seed=0).sort().values.tolist()
+    [-1, 0, 0, 1, 1]
+    """
+    counts = torch.bincount(labels)
+    count = min(folds, int(counts.max()))
+    generator = torch.Generator().manual_seed(seed)
+    parts = torch.full_like(labels, _NEVER)
+    given = 0  # where the next class begins, so that folds are of like size
+    for way, members in enumerate(counts.tolist()):
+        order = torch.randperm(members, generator=generator)
+        if members > 1 and count > 1:
+            rows = (labels == way).nonzero()[:, 0][order]
+            parts[rows] = (torch.arange(members) + given) % count
+            given += members
+    return parts
+
+
+def temperature(scores: Tensor, labels: Tensor) -> float:
+    """What to divide scores by so that their softmax fits how often they are right.
+
+    One image more, which could be of any class, keeps it from zero where all are told right.
+    """
+    if not len(scores):
+        return 1.0
+    usual = scores.sort(1).values.mean(0)
+    losses = []
+    for value in _TEMPERATURES.tolist():
+        likely = (scores / value).log_softmax(1)
+        own = -likely[torch.arange(len(labels)), labels].sum()
+        losses.append(own - (usual / value).log_softmax(0).mean())
+    return _TEMPERATURES[int(torch.stack(losses).argmin())].item()
+
+
+def _judge(
+    names: list[str], scores: Mapping[str, Tensor], labels: Tensor, parts: Tensor, n_way: int
+) -> CrossValidation:
+    tested = parts != _NEVER
+    right = torch.stack([scores[name].argmax(1) == labels for name in names]).float()
+    told = torch.full_like(labels, _NEVER)
+    for number in range(int(parts.max()) + 1):
+        here = parts == number
+        others = right[:, tested & ~here].sum(1)
+        best = names[int(others.argmax())]
+        told[here] = scores[best][here].argmax(1)
+    chosen = names[int(right[:, tested].sum(1).argmax())]
+    asked, answered = labels[tested], told[tested]
+    confusion = torch.zeros(n_way, n_way, dtype=torch.int64)
+    confusion.index_put_((asked, answered), torch.ones_like(asked), accumulate=True)
+    errors, images = int((asked != answered).sum()), len(asked)
+    low, high = Evaluation(errors, images, 0.0).interval()
+    lone = int((torch.bincount(labels, minlength=n_way) == 1).sum())
+    return CrossValidation(
+        method=chosen,
+        accuracy=1 - errors / images,
+        interval=(1 - high, 1 - low),
+        tested=images,
+        folds=int(parts.max()) + 1,
+        by_method={n: r.item() for n, r in zip(names, right[:, tested].mean(1), strict=True)},
+        confusion=confusion.numpy(),
+        temperature=temperature(scores[chosen][tested], asked),
+        note=" ".join(_notes(len(names), lone)),
+    )
+
+
+def _notes(methods: int, lone: int) -> list[str]:
+    notes = ["Every image was tested by a classifier that had not seen it."]
+    if methods > 1:
+        notes.append(
+            "Each fold was judged by the method that did best on the other folds, so the accuracy "
+            "of the choice does not flatter; the highest of the methods' own accuracies does."
+        )
+    if lone:
+        notes.append(
+            f"{lone} class(es) have a single image, which was learned from and could not be tested."
+        )
+    return notes
+
+
+def _untested(names: list[str], n_way: int) -> CrossValidation:
+    preferred = "proto" if "proto" in names else names[0]
+    chose = "" if len(names) == 1 else f" Method {preferred!r} was taken unchecked."
+    return CrossValidation(
+        method=preferred,
+        accuracy=None,
+        interval=None,
+        tested=0,
+        folds=0,
+        by_method={},
+        confusion=np.zeros((n_way, n_way), np.int64),
+        temperature=1.0,
+        note="Every class has a single image, or one fold was asked for, so accuracy could not be "
+        f"estimated.{chose}",
+    )

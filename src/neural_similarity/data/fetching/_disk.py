@@ -1,0 +1,93 @@
+"""What fetching and unpacking do to the disk: one process at a time, and errors in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+from ...errors import FetchError
+
+try:
+    import fcntl
+except ImportError:  # no such locks on this system: there, start one fetch at a time
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["append", "exclusive", "length", "writing"]
+
+
+@contextmanager
+def exclusive(part: Path) -> Iterator[FileIO]:
+    """A file to append to, for this process alone; if it is still empty at the end, it goes.
+
+    The lock is one of the system, on the file itself: it ends with its process, however that ends.
+    """
+    with writing("fetch", part):
+        part.parent.mkdir(parents=True, exist_ok=True)
+        file = _locked(part)
+        while not _is_still(file, part):
+            # Between our opening and our locking, another process moved it into place.
+            file.close()
+            file = _locked(part)
+    with file:
+        try:
+            yield file
+        finally:
+            if _is_still(file, part) and not length(file):
+                part.unlink()
+
+
+@contextmanager
+def writing(where: str, target: Path) -> Iterator[None]:
+    """Say of an error of the disk what was to be written, and what to do."""
+    try:
+        yield
+    except gzip.BadGzipFile:  # an OSError too, and not the disk's fault
+        raise
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "Free some space" if full else "Choose a folder that can be written (--data-dir)"
+        # What mkdir says of a file that stands where a folder should.
+        taken = isinstance(error, FileExistsError)
+        reason = "a file in place of its folder" if taken else error.strerror or error
+        raise FetchError(
+            f"{where}: expected to write {target}, got: {reason}. What was there is as it was. "
+            f"{advice}, then run the command again."
+        ) from error
+
+
+def append(file: FileIO, chunk: bytes) -> None:
+    """Write all of it: a file without buffer may take less at a time."""
+    rest = memoryview(chunk)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def length(file: FileIO) -> int:
+    """Bytes that are in it."""
+    return os.fstat(file.fileno()).st_size
+
+
+def _locked(part: Path) -> FileIO:
+    file = FileIO(part, "a")
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise FetchError(
+            f"fetch: expected {part} for this process alone, got one that is being written. "
+            f"Another process fetches the same file. Wait for it, then run the command again."
+        ) from error
+    return file
+
+
+def _is_still(file: FileIO, part: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), part.stat())
+    except FileNotFoundError:
+        return False

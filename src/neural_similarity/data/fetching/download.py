@@ -1,0 +1,236 @@
+"""Download one file: resumed where it stopped, verified, moved into place whole or not at all.
+
+What has come so far stands in ``<target>.part``. A checksum decides at the end, so the server may
+be any: one that cannot resume, one that drops the connection, one that answers with its own page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.message import Message
+from http.client import HTTPException
+from io import FileIO
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from ...errors import FetchError
+from ._disk import append, exclusive, length, writing
+
+__all__ = ["Progress", "digest", "fetch_file"]
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes that are here and, if known, the bytes there will be."""
+
+PAUSES = (1.0, 2.0, 4.0)
+"""Seconds to wait before another attempt; as many attempts in a row may bring nothing new."""
+
+TIMEOUT = 30.0
+_CHUNK = 1 << 18
+_FINAL = (ConnectionRefusedError, socket.gaierror, ssl.SSLCertVerificationError)
+_TRY_AGAIN = (408, 425, 429)
+
+
+def fetch_file(
+    url: str,
+    target: str | os.PathLike[str],
+    checksum: str,
+    *,
+    size: int | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> bool:
+    """Bring ``url`` to ``target``; tell whether anything had to be brought.
+
+    Args:
+        url: ``https``, ``http`` or ``file``.
+        target: a file; its folder is made if need be.
+        checksum: ``"md5:<hex>"`` or ``"sha256:<hex>"``.
+        size: in bytes, if known; another file is then refused before it is read.
+        replace: replace a file that is there already and is another; otherwise that is an error.
+        progress: see :data:`Progress`.
+    """
+    target = Path(target)
+    if urlsplit(url).scheme not in ("https", "http", "file"):
+        raise FetchError(f"fetch: expected an address with https, http or file, got {url!r}.")
+    if _is_there(url, target, checksum, replace):
+        return False
+    part = target.with_name(target.name + ".part")
+    with exclusive(part) as file:
+        # Whoever held the lock a moment ago may have finished.
+        if _is_there(url, target, checksum, replace):
+            return False
+        resumed = length(file) > 0
+        _transfer(url, target, file, size, progress)
+        got = digest(part, checksum)
+        if got != checksum and resumed:
+            # The beginning may be of an older file than the rest: once more, from the start.
+            file.truncate(0)
+            _transfer(url, target, file, size, progress)
+            got = digest(part, checksum)
+        if got != checksum:
+            _refuse(url, target, part, checksum, got)
+        with writing("fetch", target):
+            os.fsync(file.fileno())
+            part.replace(target)
+    return True
+
+
+def digest(path: Path, checksum: str) -> str:
+    """The checksum of a file, of the kind and in the form of ``checksum``."""
+    kind = checksum.partition(":")[0]
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))
+    return f"{kind}:{found.hexdigest()}"
+
+
+class _DroppedError(Exception):
+    """The connection ended early; another attempt may bring the rest."""
+
+
+def _is_there(url: str, target: Path, checksum: str, replace: bool) -> bool:
+    if not target.exists():
+        return False
+    got = digest(target, checksum) if target.is_file() else "a folder"
+    if got == checksum:
+        return True
+    if replace and target.is_file():
+        return False
+    raise FetchError(
+        f"fetch: expected {target} with {checksum}, got {got}. It is not the file at {url}; it is "
+        f"left as it was. Move it away, or fetch with --force."
+    )
+
+
+def _transfer(
+    url: str, target: Path, file: FileIO, size: int | None, progress: Progress | None
+) -> None:
+    """Attempt after attempt, until the file is whole or some in a row bring nothing new."""
+    most, failures = length(file), 0
+    while True:
+        try:
+            return _receive(url, target, file, size, progress)
+        except _DroppedError as error:
+            here = length(file)
+            if here > most:
+                most, failures = here, 0
+            if failures == len(PAUSES):
+                kept = f" {target}.part keeps what came." if here else ""
+                raise FetchError(
+                    f"fetch: expected all of {url}, got {here:,} bytes and then: {error}.{kept} "
+                    f"Run the command again to go on, or {_by_hand(target)}."
+                ) from error
+            time.sleep(PAUSES[failures])
+            failures += 1
+
+
+def _receive(
+    url: str, target: Path, file: FileIO, size: int | None, progress: Progress | None
+) -> None:
+    """One attempt: ask for what is missing and append it."""
+    done = length(file)
+    if done and done == size:
+        return
+    headers = {"User-Agent": "neural-similarity", "Accept-Encoding": "identity"}
+    if done:
+        headers["Range"] = f"bytes={done}-"
+    with _opened(Request(url, headers=headers), target, file) as response:
+        if done and not _continues(response, done):
+            file.truncate(0)
+            done = 0
+        total = _total(response.headers, done)
+        _check_size(url, target, response.headers, total, size)
+        total = size if total is None else total
+        while chunk := _read(response):
+            with writing("fetch", target):
+                append(file, chunk)
+            done += len(chunk)
+            if progress:
+                progress(done, total)
+    if total is not None and done < total:
+        raise _DroppedError(f"the connection ended {total - done:,} bytes early")
+
+
+@contextmanager
+def _opened(request: Request, target: Path, file: FileIO) -> Iterator[Any]:
+    """The server's answer; what never gets better is an error at once."""
+    try:
+        response = urlopen(request, timeout=TIMEOUT)
+    except HTTPError as error:
+        error.close()
+        if error.code == 416:  # what we have does not fit what the server has
+            file.truncate(0)
+        if error.code in (416, *_TRY_AGAIN) or error.code >= 500:
+            raise _DroppedError(f"HTTP {error.code} ({error.reason})") from error
+        raise FetchError(
+            f"fetch: expected a file at {request.full_url}, got HTTP {error.code} "
+            f"({error.reason}). It may have moved. Look for it in a browser and {_by_hand(target)}."
+        ) from error
+    except URLError as error:
+        if isinstance(error.reason, _FINAL) or request.type == "file":
+            reason = getattr(error.reason, "strerror", None) or error.reason
+            raise FetchError(
+                f"fetch: expected an answer from {request.full_url}, got: {reason}. Is there a "
+                f"network, and does it need a proxy (https_proxy)? Run the command again later, or "
+                f"{_by_hand(target)}."
+            ) from error
+        raise _DroppedError(str(error.reason)) from error
+    except (OSError, HTTPException) as error:
+        raise _DroppedError(str(error) or type(error).__name__) from error
+    with response:
+        yield response
+
+
+def _read(response: Any) -> bytes:
+    try:
+        chunk: bytes = response.read(_CHUNK)
+    except (OSError, HTTPException) as error:
+        raise _DroppedError(str(error) or type(error).__name__) from error
+    return chunk
+
+
+def _continues(response: Any, done: int) -> bool:
+    """Whether the answer begins where we stopped; a server may also send everything again."""
+    begins: str = response.headers.get("Content-Range", "")
+    return response.status == 206 and begins.startswith(f"bytes {done}-")
+
+
+def _total(headers: Message, done: int) -> int | None:
+    rest = str(headers.get("Content-Length", ""))
+    return done + int(rest) if rest.isdecimal() else None
+
+
+def _check_size(
+    url: str, target: Path, headers: Message, total: int | None, size: int | None
+) -> None:
+    if size is None or total is None or total == size:
+        return
+    raise FetchError(
+        f"fetch: expected {size:,} bytes at {url}, got {total:,} ({headers.get_content_type()}). "
+        f"Another file, or a page of a proxy, stands there. Look in a browser and "
+        f"{_by_hand(target)}."
+    )
+
+
+def _refuse(url: str, target: Path, part: Path, checksum: str, got: str) -> NoReturn:
+    with part.open("rb") as file:
+        start = file.read(512).lstrip().lower()
+    page = ", a web page" if start.startswith((b"<!doctype html", b"<html")) else ""
+    size = part.stat().st_size
+    part.unlink()
+    raise FetchError(
+        f"fetch: expected {url} with {checksum}, got {got} ({size:,} bytes{page}). What came was "
+        f"removed. Run the command again; if that does not help, {_by_hand(target)}."
+    )
+
+
+def _by_hand(target: Path) -> str:
+    return f"download it by hand to {target} and run the command again"

@@ -1,0 +1,128 @@
+"""Bring a data set below the data directory: fetch, verify, unpack; what is there stays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from ... import _check
+from ...errors import FetchError
+from ..registry import dataset_info
+from .archives import unpack
+from .download import digest, fetch_file
+from .sources import SOURCES, RemoteFile, Source
+
+__all__ = ["Got", "Watch", "find", "get_data", "verify"]
+
+Watch = Callable[[str, int, int | None], None]
+"""Called with a file's name, the bytes that are here and, if known, the bytes there will be."""
+
+State = Literal["made", "fetched", "verified", "there", "other"]
+
+
+@dataclass(frozen=True)
+class Got:
+    """Where a data set is, and what was done.
+
+    ``state`` is ``"made"`` (nothing to fetch), ``"fetched"``, or of what was there already
+    ``"verified"`` (as published), ``"other"`` (not as published, and left alone) or ``"there"``
+    (nothing is published to compare with).
+    """
+
+    folder: Path
+    state: State
+
+
+def get_data(
+    name: str,
+    data_dir: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    watch: Watch | None = None,
+) -> Got:
+    """Fetch what a data set lacks.
+
+    Args:
+        name: one of ``SOURCES``.
+        data_dir: where data sets are; made if need be.
+        force: fetch what is there and cannot be verified again, and replace it.
+        watch: see :data:`Watch`.
+    """
+    _check.known_name("data get", "name", name, SOURCES)
+    source, root = SOURCES[name], Path(data_dir)
+    if not source.names:
+        return Got(root, "made")
+    found = find(source, root)
+    if found is not None:
+        state = verify(source, found)
+        if state == "verified" or not (force and source.files):
+            return Got(found, state)
+    if not source.files:
+        info = dataset_info(name)
+        raise FetchError(
+            f"data get: expected a data set that can be fetched, got {name!r}. {info.by_hand} "
+            f"Its place below {root}: {info.layout}."
+        )
+    # All is looked at before anything is fetched, so that an error comes at once.
+    wanted = [file for file in source.files if force or not _is_done(source, file, root)]
+    for file in wanted:
+        _fetch(file, root / file.place, force, watch)
+    return Got(root / source.folders[0], "fetched")
+
+
+def find(source: Source, data_dir: Path) -> Path | None:
+    """The folder that holds all of a data set, if there is one; nothing is read."""
+    for folder in source.folders:
+        if all(_exists(data_dir / folder / name, md5) for name, md5 in source.names.items()):
+            return data_dir / folder
+    return None
+
+
+def verify(source: Source, folder: Path) -> State:
+    """Compare the files in a folder with the checksums that are published."""
+    known = {folder / name: checksum for name, checksum in source.names.items() if checksum}
+    if not known or not all(path.exists() for path in known):
+        return "there"
+    right = all(digest(path, checksum) == checksum for path, checksum in known.items())
+    return "verified" if right else "other"
+
+
+def _exists(path: Path, checksum: str) -> bool:
+    """Whether the file or folder is there; Fashion-MNIST's files may have been unpacked by hand."""
+    if not checksum:
+        return path.exists()
+    return path.is_file() or (path.suffix == ".gz" and path.with_suffix("").is_file())
+
+
+def _is_done(source: Source, file: RemoteFile, root: Path) -> bool:
+    """Whether an archive has been unpacked before; of a single file, fetching finds that out."""
+    place = root / file.place
+    if not file.archive or not place.exists():
+        return False
+    if file.place == source.folders[0]:
+        lost = next(name for name in source.names if not (place / name).exists())
+        raise FetchError(
+            f"data get: expected {place} with {', '.join(source.names)}, got one without "
+            f"{lost}. It is left as it was. Move it away, or use --force."
+        )
+    return True
+
+
+def _fetch(file: RemoteFile, place: Path, force: bool, watch: Watch | None) -> None:
+    target = place.with_name(file.name) if file.archive else place
+    brought = fetch_file(
+        file.url,
+        target,
+        file.checksum,
+        size=file.size,
+        replace=force,
+        progress=partial(watch, file.name) if watch else None,
+    )
+    if file.archive:
+        unpack(target, place, replace=force)
+        if brought:  # an archive that somebody put there is theirs
+            target.unlink()

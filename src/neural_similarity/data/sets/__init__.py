@@ -1,0 +1,23 @@
+"""The data sets, one a file; importing this package registers all of them."""
+
+from . import (
+    cifar,
+    digits,
+    fashion_mnist,
+    glyphs,
+    imagefolder,
+    imagenet,
+    mini_imagenet,
+    omniglot,
+)
+
+__all__ = [
+    "cifar",
+    "digits",
+    "fashion_mnist",
+    "glyphs",
+    "imagefolder",
+    "imagenet",
+    "mini_imagenet",
+    "omniglot",
+]

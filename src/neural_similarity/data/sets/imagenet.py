@@ -1,0 +1,37 @@
+"""ImageNet (ILSVRC 2012): 1.28 million photographs of 1,000 classes, a folder a class."""
+
+from __future__ import annotations
+
+from ..augment import Augment
+from ..folders import read_split
+from ..image_sets import ImageSet
+from ..locate import missing
+from ..registry import DatasetInfo, Request, register_dataset
+
+__all__ = ["INFO"]
+
+INFO = DatasetInfo(
+    name="imagenet",
+    kind="classification",
+    splits=("train", "val"),
+    description="Photographs in 1,000 classes, 1.28 million + 50,000, brought to 224 × 224.",
+    augment=Augment(crop=0, flip=True, resized_crop=True),
+    layout="train/WNID/*.JPEG and val/WNID/*.JPEG, in imagenet/ or the data directory itself",
+    home="https://www.image-net.org",
+    licence="ImageNet's terms: research without commercial use",
+    citation="Russakovsky, Deng and others, 2015",
+    by_hand="It may not be passed on: get it at https://www.image-net.org (a free account is "
+    "needed), unpack it, and sort the validation images into a folder a class.",
+)
+
+
+def _load_imagenet(request: Request) -> ImageSet:
+    roots = (request.data_dir / "imagenet", request.data_dir)
+    root = next((root for root in roots if (root / request.split).is_dir()), None)
+    if root is None:
+        places = " or ".join(str(root / request.split) for root in roots)
+        raise missing(INFO, f"expected folders WNID in {places}, got no such folder")
+    return read_split(request, root, request.split, request.image_size or 224)
+
+
+register_dataset(INFO, _load_imagenet)

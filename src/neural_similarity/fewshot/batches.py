@@ -1,0 +1,53 @@
+"""What methods learn from: batches of images, and batches of episodes.
+
+Shapes, throughout: B episodes of ``n_way`` classes with ``n_shot`` support images and Q queries.
+Support images lie class by class, so their place is their label.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["BatchNorm", "Images", "Tasks", "as_tasks", "query_labels"]
+
+BatchNorm = Literal["running", "batch"]
+"""Which statistics BatchNorm uses on test images."""
+
+
+class Images(NamedTuple):
+    """A batch of base classes."""
+
+    images: Tensor
+    """``(N, C, H, W)``."""
+    labels: Tensor
+    """``(N,)``."""
+
+
+class Tasks(NamedTuple):
+    """A batch of episodes to learn from."""
+
+    support: Tensor
+    """``(B, n_way, n_shot, C, H, W)``."""
+    query: Tensor
+    """``(B, Q, C, H, W)``."""
+    labels: Tensor
+    """``(B, Q)``, which of the ways each query belongs to."""
+
+
+def as_tasks(support: Tensor, query: Tensor) -> Tasks:
+    """Tasks from queries that lie class by class, ``(B, n_way, n_query, C, H, W)``."""
+    n_way, n_query = query.shape[1:3]
+    labels = query_labels(n_way, n_query, query.device).expand(len(query), -1)
+    return Tasks(support, query.flatten(1, 2), labels)
+
+
+def query_labels(n_way: int, n_query: int, device: torch.device | None = None) -> Tensor:
+    """The answers, ``(n_way · n_query,)``, for queries that lie class by class.
+
+    >>> query_labels(3, 2)
+    tensor([0, 0, 1, 1, 2, 2])
+    """
+    return torch.arange(n_way, device=device).repeat_interleave(n_query)

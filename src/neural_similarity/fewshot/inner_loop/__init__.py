@@ -1,0 +1,1 @@
+"""Tuning on the support set of an episode: one episode at a time, or many at once."""

@@ -1,0 +1,65 @@
+"""A network of which some tensors belong to one episode, while the learner stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ...convert import attach, similarity_parameters
+from ...nn.dynamic_similarity import DynamicSimilarity
+from ...nn.inventory import named_similarities
+from ...nn.static import StaticSimilarity
+from ..batches import BatchNorm
+from ..network import Learner, batch_statistics
+
+__all__ = [
+    "BIAS",
+    "WEIGHT",
+    "Tensors",
+    "named_parameters",
+    "scores_with",
+    "similarity_names",
+    "statistics",
+    "with_similarity",
+]
+
+Tensors = dict[str, Tensor]
+"""Parameters of the backbone by name, and the episode's classifier."""
+
+# No parameter of a module has a name with a colon.
+WEIGHT, BIAS = "classifier:weight", "classifier:bias"
+
+
+def scores_with(learner: Learner, tensors: Tensors, images: Tensor) -> Tensor:
+    """Scores ``(N, n_way)`` by the learner's backbone with these tensors in place of its own."""
+    own = {name: tensor for name, tensor in tensors.items() if name not in (WEIGHT, BIAS)}
+    features = functional_call(learner.backbone, own, (images,)).flatten(1)
+    return F.linear(features, tensors[WEIGHT], tensors[BIAS])
+
+
+def named_parameters(learner: Learner, names: Iterable[str]) -> Tensors:
+    """These parameters of the backbone."""
+    known = dict(learner.backbone.named_parameters())
+    return {name: known[name] for name in names}
+
+
+def similarity_names(backbone: nn.Module) -> list[str]:
+    """The names of the parameters behind every similarity."""
+    wanted = {id(parameter) for parameter in similarity_parameters(backbone)}
+    return [name for name, parameter in backbone.named_parameters() if id(parameter) in wanted]
+
+
+def with_similarity(backbone: nn.Module, kind: str) -> nn.Module:
+    """The backbone with a similarity: its own if it has one, else a diagonal one."""
+    if not any(True for _ in named_similarities(backbone)):
+        attach(backbone, StaticSimilarity() if kind == "static" else DynamicSimilarity())
+    return backbone
+
+
+def statistics(learner: Learner, policy: BatchNorm) -> AbstractContextManager[None]:
+    """What BatchNorm does while an episode is looked at."""
+    return batch_statistics(learner.backbone) if policy == "batch" else nullcontext()

@@ -1,0 +1,145 @@
+"""Episodes side by side in one pass through the backbone, each with similarities of its own.
+
+Episodes share the kernels W and differ in M alone. So their images make one batch, which all layers
+take as it comes, but for those with a similarity: there each episode's images meet its own MᵀW.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from ...nn.inventory import static_similarities
+
+__all__ = ["SideBySide"]
+
+Forward = Callable[[Tensor], Tensor]
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+class SideBySide:
+    """A backbone for several episodes at once.
+
+    Args:
+        backbone: in evaluation, and as it is now: what its BatchNorm remembers is read here.
+    """
+
+    def __init__(self, backbone: nn.Module) -> None:
+        self.backbone = backbone
+        self._layers = dict(_layers(backbone))
+        self._names = {path: _names(path, layer) for path, layer in self._layers.items()}
+        self._norms = dict(_norms(backbone))
+
+    def features(self, tensors: dict[str, Tensor], images: Tensor) -> Tensor:
+        """Features ``(B, n, D)`` of images ``(B, n, C, H, W)``.
+
+        Args:
+            tensors: the numbers behind the similarities, by name, each ``(B, ...)``.
+            images: as many of every episode.
+        """
+        forwards = self._norms.copy()
+        kernels = vmap(self._kernels)(tensors)
+        for layer, own in zip(self._layers.values(), kernels, strict=True):
+            forwards[layer] = partial(_convolve, layer, own)
+        # On a CPU, a few images are pooled and convolved much faster in this order.
+        batch = images.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        with _replaced(forwards):
+            features: Tensor = self.backbone(batch).flatten(1).unflatten(0, images.shape[:2])
+        return features
+
+    @torch.no_grad()
+    def works_for(self, tensors: dict[str, Tensor], images: Tensor) -> bool:
+        """Whether these are all similarities of convolutions, and a batch keeps episodes apart.
+
+        A backbone may do anything with a batch, so it is tried: two episodes of the same images
+        ``(n, C, H, W)`` and different similarities, beside each alone.
+        """
+        if set(tensors) != {name for names in self._names.values() for name in names}:
+            return False
+        pairs = {name: torch.stack([tensor, tensor + 0.1]) for name, tensor in tensors.items()}
+        try:
+            together = self.features(pairs, torch.stack([images, images]))
+        except RuntimeError:  # of a view, say, that wants another order of memory
+            return False
+        alone = torch.stack([
+            functional_call(self.backbone, {name: pair[b] for name, pair in pairs.items()}, images)
+            for b in range(2)
+        ]).flatten(2)  # fmt: skip
+        # Far more than rounding, and far less than another episode's similarity makes of it.
+        return torch.allclose(together, alone, rtol=0, atol=1e-4 * float(alone.abs().max()))
+
+    def _kernels(self, tensors: dict[str, Tensor]) -> list[Tensor]:
+        """``MᵀW`` of every layer, for one episode."""
+        return [
+            functional_call(
+                layer.get_submodule("parametrizations.weight"),
+                {own: tensors[name] for name, own in self._names[path].items()},
+                (),
+            )
+            for path, layer in self._layers.items()
+        ]
+
+
+def _layers(backbone: nn.Module) -> Iterator[tuple[str, nn.Conv2d]]:
+    """The convolutions with a static similarity, by name."""
+    for path, layer in backbone.named_modules():
+        stock = isinstance(layer, _CONVOLUTIONS) and "forward" not in vars(layer)
+        if stock and "weight" in static_similarities(layer):
+            yield path, cast(nn.Conv2d, layer)  # the others have all that is used of it
+
+
+def _names(path: str, layer: nn.Module) -> dict[str, str]:
+    """What the numbers behind a layer's M are called by the backbone, and by the layer's weight."""
+    weight = layer.get_submodule("parametrizations.weight")
+    prefix = ".".join(filter(None, (path, "parametrizations.weight.")))
+    own = {id(number) for number in static_similarities(layer)["weight"].parameters()}
+    return {prefix + name: name for name, p in weight.named_parameters() if id(p) in own}
+
+
+def _norms(backbone: nn.Module) -> Iterator[tuple[nn.Module, Forward]]:
+    """BatchNorm that uses what it remembers, as the scale and shift that it is.
+
+    PyTorch's own, in the backward pass, also sums up gradients that nobody asked for.
+    """
+    for module in backbone.modules():
+        if type(module) not in _NORMS or module.training or "forward" in vars(module):
+            continue
+        norm = cast(nn.BatchNorm2d, module)
+        if norm.running_mean is None or norm.running_var is None:
+            continue
+        with torch.no_grad():
+            scale = (norm.running_var + norm.eps).rsqrt()
+            scale = scale if norm.weight is None else scale * norm.weight
+            shift = -norm.running_mean * scale
+            shift = shift if norm.bias is None else shift + norm.bias
+        yield norm, partial(_scale_and_shift, scale, shift)
+
+
+def _scale_and_shift(scale: Tensor, shift: Tensor, input: Tensor) -> Tensor:
+    ones = (1,) * (input.dim() - 2)
+    return torch.addcmul(shift.view(-1, *ones), input, scale.view(-1, *ones))
+
+
+def _convolve(layer: nn.Conv2d, kernels: Tensor, input: Tensor) -> Tensor:
+    pairs = zip(input.unflatten(0, (len(kernels), -1)), kernels, strict=True)
+    return torch.cat([layer._conv_forward(share, kernel, layer.bias) for share, kernel in pairs])
+
+
+@contextmanager
+def _replaced(forwards: dict[nn.Module, Forward]) -> Iterator[None]:
+    """Within, these modules compute something else."""
+    try:
+        for module, forward in forwards.items():
+            vars(module)["forward"] = forward
+        yield
+    finally:
+        for module in forwards:
+            vars(module).pop("forward", None)

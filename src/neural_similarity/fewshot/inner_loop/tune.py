@@ -1,0 +1,109 @@
+"""Tuning part of a network on support sets, by gradient descent through the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..batches import BatchNorm, query_labels
+from ..network import Learner
+from .episode_parameters import BIAS, WEIGHT, Tensors, named_parameters, scores_with, statistics
+from .many_episodes import SideBySide
+from .support_sgd import Start, SupportSGD, prototype_classifier
+
+__all__ = ["tuned_scores"]
+
+_IMAGES = 64  # of all episodes together, that are classified at a time
+
+
+def tuned_scores(
+    sgd: SupportSGD,
+    learner: Learner,
+    names: Iterable[str],
+    support: Tensor,
+    query: Tensor,
+    *,
+    start: Start,
+    batch_norm: BatchNorm,
+) -> Tensor:
+    """Tune the named parameters and a new classifier on each support set; classify its queries.
+
+    Where the backbone allows it, all episodes take their steps together.
+
+    Args:
+        sgd: the steps to take.
+        learner: whose parameters are tuned; it stays as it is.
+        names: which parameters of its backbone.
+        support: ``(B, n_way, n_shot, C, H, W)``.
+        query: ``(B, Q, C, H, W)``.
+        start: where the classifier begins.
+        batch_norm: which statistics BatchNorm uses.
+    """
+    own = {name: tensor.detach() for name, tensor in named_parameters(learner, names).items()}
+    with statistics(learner, batch_norm):
+        firsts = [own | _first_classifier(start, learner, shown) for shown in support]
+        together = SideBySide(learner.backbone)
+        if batch_norm == "running" and together.works_for(own, support[0].flatten(0, 1)[:2]):
+            return _together(sgd, together, firsts, support, query)
+        scores = []
+        for first, shown, asked in zip(firsts, support, query, strict=True):
+            last = _tuned(sgd, partial(scores_with, learner), first, shown, batch_norm)
+            with torch.no_grad():
+                scores.append(scores_with(learner, last, asked))
+        return torch.stack(scores)
+
+
+def _together(
+    sgd: SupportSGD, together: SideBySide, firsts: list[Tensors], support: Tensor, query: Tensor
+) -> Tensor:
+    def scores_of(tensors: Tensors, images: Tensor) -> Tensor:
+        features = together.features({name: tensors[name] for name in own}, images)
+        return torch.baddbmm(tensors[BIAS].unsqueeze(1), features, tensors[WEIGHT].mT)
+
+    first = {name: torch.stack([each[name] for each in firsts]) for name in firsts[0]}
+    own = first.keys() - {WEIGHT, BIAS}
+    last = _tuned(sgd, scores_of, first, support, "running")
+    pieces = query.split(max(1, _IMAGES // len(query)), 1)
+    with torch.no_grad():
+        return torch.cat([scores_of(last, piece) for piece in pieces], 1)
+
+
+@torch.enable_grad()  # evaluation switches gradients off
+def _tuned(
+    sgd: SupportSGD,
+    scores_of: Callable[[Tensors, Tensor], Tensor],
+    first: Tensors,
+    support: Tensor,
+    batch_norm: BatchNorm,
+) -> Tensors:
+    """The tensors of an episode, or of several, after all steps."""
+    n_way, n_shot = support.shape[-5:-3]
+    images, labels = support.flatten(-5, -4), query_labels(n_way, n_shot, support.device)
+
+    def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+        mine = dict(zip(first, leaves, strict=True))
+        if batch_norm == "batch":  # its statistics are those of the whole support set
+            scores = scores_of(mine, images).index_select(-2, rows)
+        else:
+            scores = scores_of(mine, images.index_select(-4, rows))
+        wanted = labels[rows].expand(scores.shape[:-1])
+        loss = F.cross_entropy(scores.flatten(0, -2), wanted.flatten(), reduction="sum")
+        return list(torch.autograd.grad(loss / len(rows), leaves, materialize_grads=True))
+
+    last = sgd.descend(list(first.values()), gradients, images.shape[-4])
+    return dict(zip(first, last, strict=True))
+
+
+def _first_classifier(start: Start, learner: Learner, support: Tensor) -> Tensors:
+    n_way = len(support)
+    if start == "zero":
+        zero = support.new_zeros(n_way, learner.num_features)
+        return {WEIGHT: zero, BIAS: zero[:, 0]}
+    with torch.no_grad():
+        features = learner(support.flatten(0, 1)).unflatten(0, support.shape[:2])
+        return dict(zip((WEIGHT, BIAS), prototype_classifier(features), strict=True))

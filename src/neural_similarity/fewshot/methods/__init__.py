@@ -1,0 +1,38 @@
+"""Few-shot methods, one a file; importing this package registers all of them."""
+
+from . import (
+    baseline_pp,
+    dynamic,
+    finetune,
+    maml,
+    matching,
+    meta_dynamic,
+    meta_static,
+    nearest,
+    proto,
+    relation,
+    ridge,
+    static,
+)
+from .base import FeatureMethod, Method
+from .registry import create_method, list_methods, register_method
+
+__all__ = [
+    "FeatureMethod",
+    "Method",
+    "baseline_pp",
+    "create_method",
+    "dynamic",
+    "finetune",
+    "list_methods",
+    "maml",
+    "matching",
+    "meta_dynamic",
+    "meta_static",
+    "nearest",
+    "proto",
+    "register_method",
+    "relation",
+    "ridge",
+    "static",
+]

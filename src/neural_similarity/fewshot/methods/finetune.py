@@ -1,0 +1,46 @@
+"""Finetuning: the baseline of Table 6."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from ..inner_loop.tune import tuned_scores
+from ..network import Learner
+from .registry import register_method
+from .tuned_classifier import TunedClassifier
+
+__all__ = ["Finetune"]
+
+
+@register_method
+@dataclass(frozen=True)
+class Finetune(TunedClassifier):
+    """A network trained on base classes; new classes get a new linear classifier.
+
+    Args:
+        tune: ``"classifier"`` alone, or ``"all"`` parameters of the backbone with it.
+    """
+
+    tune: Literal["classifier", "all"] = "classifier"
+
+    name: ClassVar[str] = "finetune"
+    trains_on: ClassVar[Literal["images", "episodes"]] = "images"
+
+    @property
+    def from_features(self) -> bool:
+        return self.tune == "classifier" and super().from_features
+
+    def scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+        if self.tune == "classifier":
+            return super().scores(learner, support, query)
+        names = [name for name, _ in learner.backbone.named_parameters()]
+        return tuned_scores(
+            self, learner, names, support, query, start=self.start, batch_norm=self.batch_norm
+        )
+
+    def adapted(self, learner: Learner, n_way: int) -> int:
+        backbone = sum(p.numel() for p in learner.backbone.parameters())
+        return super().adapted(learner, n_way) + (backbone if self.tune == "all" else 0)

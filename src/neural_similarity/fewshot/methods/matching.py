@@ -1,0 +1,89 @@
+"""Matching networks (Vinyals and others, 2016)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..network import Learner
+from .base import FeatureMethod
+from .registry import register_method
+
+__all__ = ["FullContext", "Matching"]
+
+
+@register_method
+@dataclass(frozen=True)
+class Matching(FeatureMethod):
+    r"""A query has the labels of the support images it attends to.
+
+    .. math:: p(\text{class } w) = \sum_{i \in w} a(x, x_i), \qquad
+        a = \operatorname{softmax}_i \, \alpha \cos(f(x), g(x_i))
+
+    Scores are the logarithms of these probabilities.
+
+    Args:
+        scale: α, one in the paper; CloserLook's 100 lets attention be as sharp as it needs to be.
+        fce: full context embeddings: f and g see the whole support set.
+        fce_steps: how often f looks at it.
+    """
+
+    scale: float = 100.0
+    fce: bool = False
+    fce_steps: int = 5
+
+    name: ClassVar[str] = "matching"
+
+    def head(self, learner: Learner, num_classes: int) -> nn.Module:
+        return FullContext(learner.num_features, self.fce_steps) if self.fce else nn.Identity()
+
+    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+        images = support.flatten(1, 2)
+        if self.fce:
+            images, query = learner.head(images, query)
+        cosines = F.normalize(query, dim=-1) @ F.normalize(images, dim=-1).mT
+        attention = (self.scale * cosines).log_softmax(-1)
+        scores: Tensor = attention.unflatten(-1, support.shape[1:3]).logsumexp(-1)
+        return scores
+
+
+class FullContext(nn.Module):
+    """The paper's functions g (an LSTM both ways along the support set) and f (one that attends).
+
+    Args:
+        features: D, of what comes in and goes out.
+        steps: how often f reads.
+    """
+
+    def __init__(self, features: int, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+        self.along = nn.LSTM(features, features, batch_first=True, bidirectional=True)
+        self.reader = nn.LSTMCell(2 * features, features)
+
+    def forward(self, support: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+        """``(B, n, D)`` and ``(B, Q, D)``, embedded in the context of the support set."""
+        support = self.in_context(support)
+        return support, self.read(support, query)
+
+    def in_context(self, support: Tensor) -> Tensor:
+        """g: each image with what stands before and behind it."""
+        seen: Tensor = self.along(support)[0]
+        forth, back = seen.chunk(2, dim=-1)
+        return support + forth + back
+
+    def read(self, support: Tensor, query: Tensor) -> Tensor:
+        """f: each query with what it reads of the support set, in whatever order that is."""
+        shape, flat = query.shape, query.flatten(0, 1)
+        state, cell, read = flat, torch.zeros_like(flat), torch.zeros_like(flat)
+        for _ in range(self.steps):
+            # The paper's state [h, r]: what multiplies r may as well stand with the input.
+            hidden, cell = self.reader(torch.cat((flat, read), dim=1), (state, cell))
+            state = hidden + flat
+            attention = (state.reshape(shape) @ support.mT).softmax(-1)
+            read = (attention @ support).flatten(0, 1)
+        return state.reshape(shape)

@@ -1,0 +1,40 @@
+"""Nearest neighbour: a baseline of Table 6."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..network import Learner
+from .base import FeatureMethod
+from .proto import squared_distances
+from .registry import register_method
+
+__all__ = ["Nearest"]
+
+
+@register_method
+@dataclass(frozen=True)
+class Nearest(FeatureMethod):
+    """A network trained on base classes; a query belongs to the class of the nearest support image.
+
+    Args:
+        metric: near in angle (``"cosine"``) or in distance (``"euclidean"``).
+    """
+
+    metric: Literal["cosine", "euclidean"] = "cosine"
+
+    name: ClassVar[str] = "nearest"
+    trains_on: ClassVar[Literal["images", "episodes"]] = "images"
+
+    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+        images = support.flatten(1, 2)
+        if self.metric == "cosine":
+            near = F.normalize(query, dim=-1) @ F.normalize(images, dim=-1).mT
+        else:
+            near = -squared_distances(query, images)
+        nearest: Tensor = near.unflatten(-1, support.shape[1:3]).amax(-1)
+        return nearest

@@ -1,0 +1,86 @@
+"""Relation networks (Sung and others, 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..batches import Images, Tasks
+from ..network import Learner
+from .base import FeatureMethod
+from .registry import register_method
+
+__all__ = ["Relation", "RelationHead"]
+
+
+@register_method
+@dataclass(frozen=True)
+class Relation(FeatureMethod):
+    """A network is trained to tell how much a query and a class have to do with each other.
+
+    It reads the two maps of features one behind the other and answers between 0 and 1; training
+    asks for 1 if they belong together and for 0 if not (squared error). The map of a class is the
+    mean over its support images: the paper's sum, but for a factor, so that shots may change.
+
+    The maps should have some size left: a backbone that pools less often, as the paper's does, is
+    ``create_model("cnn4", depths=(2, 2), growth=(1, 1))``.
+
+    Args:
+        filters: of the two convolutions.
+        hidden: units between the two fully connected layers.
+    """
+
+    filters: int = 64
+    hidden: int = 8
+
+    name: ClassVar[str] = "relation"
+
+    def head(self, learner: Learner, num_classes: int) -> nn.Module:
+        return RelationHead(learner.map_shape, self.filters, self.hidden)
+
+    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+        n_way, queries = support.shape[1], query.shape[1]
+        classes = support.mean(2)[:, None].expand(-1, queries, -1, -1)
+        pairs = torch.stack((classes, query[:, :, None].expand(-1, -1, n_way, -1)), dim=3)
+        maps = pairs.flatten(0, 2).unflatten(2, learner.map_shape).flatten(1, 2)
+        relations: Tensor = learner.head(maps)
+        return relations.reshape(-1, queries, n_way)
+
+    def loss(self, learner: Learner, batch: Images | Tasks) -> Tensor:
+        if isinstance(batch, Images):
+            return super().loss(learner, batch)
+        scores = self.scores(learner, batch.support, batch.query)
+        return F.mse_loss(scores, F.one_hot(batch.labels, scores.shape[-1]).to(scores.dtype))
+
+
+class RelationHead(nn.Sequential):
+    """Two 3×3 convolutions with BatchNorm, ReLU and pooling, two fully connected layers, sigmoid.
+
+    Args:
+        map_shape: ``(C, H, W)`` of each of the two maps. A side of one pixel is not pooled.
+    """
+
+    def __init__(self, map_shape: tuple[int, int, int], filters: int, hidden: int) -> None:
+        channels, high, wide = map_shape
+        layers: list[nn.Module] = []
+        for width in (2 * channels, filters):
+            pool = (min(high, 2), min(wide, 2))
+            layers += [
+                nn.Conv2d(width, filters, 3, padding=1),
+                nn.BatchNorm2d(filters),
+                nn.ReLU(inplace=True),
+                nn.MaxPool2d(pool),
+            ]
+            high, wide = high // pool[0], wide // pool[1]
+        super().__init__(
+            *layers,
+            nn.Flatten(),
+            nn.Linear(filters * high * wide, hidden),
+            nn.ReLU(inplace=True),
+            nn.Linear(hidden, 1),
+            nn.Sigmoid(),
+        )

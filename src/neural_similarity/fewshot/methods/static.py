@@ -1,0 +1,52 @@
+"""Static NSN (Section 7.2): at test time, learn the similarity and the classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+
+from ...convert import similarity_parameters
+from ..inner_loop.episode_parameters import similarity_names, with_similarity
+from ..inner_loop.tune import tuned_scores
+from ..network import Learner
+from .registry import register_method
+from .tuned_classifier import TunedClassifier
+
+__all__ = ["Static"]
+
+
+@register_method
+@dataclass(frozen=True)
+class Static(TunedClassifier):
+    """A plain network trained on base classes; new classes tune how it compares, not what it knows.
+
+    While the backbone is trained, every similarity is held at the identity. In an episode all
+    weights are held, and the support set tunes the similarities (nine numbers a layer if they are
+    diagonal) together with a new classifier, by the same optimiser.
+    """
+
+    name: ClassVar[str] = "static"
+    trains_on: ClassVar[Literal["images", "episodes"]] = "images"
+    similarity: ClassVar[Literal["none", "static", "dynamic"]] = "static"
+
+    @property
+    def from_features(self) -> bool:
+        return False
+
+    def prepare(self, backbone: nn.Module) -> nn.Module:
+        with_similarity(backbone, "static")
+        for parameter in similarity_parameters(backbone):
+            parameter.requires_grad_(False)
+        return backbone
+
+    def scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+        names = similarity_names(learner.backbone)
+        return tuned_scores(
+            self, learner, names, support, query, start=self.start, batch_norm=self.batch_norm
+        )
+
+    def adapted(self, learner: Learner, n_way: int) -> int:
+        numbers = sum(p.numel() for p in similarity_parameters(learner.backbone))
+        return super().adapted(learner, n_way) + numbers

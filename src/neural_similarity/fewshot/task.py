@@ -1,0 +1,217 @@
+"""Training a few-shot method on base classes, by the loop that trains everything."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..convert import attach
+from ..data import Episodes, train_loader
+from ..errors import RunError
+from ..train.build import build_similarity
+from ..train.distributed import World
+from ..train.loop import Watch, carry_out
+from ..train.task import Batches
+from .batches import Images, Tasks
+from .config import FewShotConfig
+from .evaluate import Evaluator
+from .methods.base import Method
+from .methods.proto import Proto
+from .network import Learner
+from .runs import FewShotRun
+from .training_data import EpisodeLoader, base_augment, base_classes
+
+__all__ = ["FewShotTask", "train_method"]
+
+_NETWORK = ("model", "options")
+_SIMILARITY = (
+    "structure", "structure_options", "scope", "predictor", "predictor_options", "hidden", "shared",
+)  # fmt: skip
+
+
+def train_method(
+    config: FewShotConfig | None,
+    folder: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    force: bool = False,
+    watch: Watch | None = None,
+    tensorboard: bool = False,
+) -> FewShotRun:
+    """Train a few-shot method into a new folder, or go on with the run that is in it.
+
+    All that :func:`neural_similarity.train.train` says holds here too.
+
+    Args:
+        config: how; None goes on with the configuration in the folder.
+        folder: where.
+        resume: go on from the last checkpoint, if there is one.
+        force: replace the run that is in the folder.
+        watch: is told how it goes.
+        tensorboard: write events for TensorBoard into the folder as well.
+    """
+    run = FewShotRun.open(folder) if config is None else FewShotRun(Path(folder), config)
+    carry_out(
+        run,
+        lambda world: FewShotTask(run, world),
+        resume=resume,
+        force=force,
+        watch=watch,
+        tensorboard=tensorboard,
+    )
+    return run
+
+
+class FewShotTask:
+    """A method learns from images or episodes of base classes; other classes validate."""
+
+    def __init__(self, run: FewShotRun, world: World) -> None:
+        config = run.config
+        self.config, self.method = config, config.build_method()
+        self.base, self.validation = base_classes(config)
+        self.mean, self.std = self.base.statistics()
+        shape = (self.base.in_channels, self.base.image_size[0])
+        source = self._source()
+        self.trained = self.base.classes
+        if source is not None:
+            self.trained += tuple(c for c in source.trained_classes() if c not in self.trained)
+            _check_source(source, config, *shape)
+            self.mean, self.std = source.normalisation()
+        self.batches: Batches
+        if self.method.trains_on == "images":
+            self.images = config.batch_size
+            self.batches = train_loader(
+                self.base,
+                config.batch_size,
+                augment=base_augment(config),
+                mean=self.mean,
+                std=self.std,
+                seed=config.seed,
+                rank=world.rank,
+                world_size=world.size,
+            )
+        else:
+            self.batches = EpisodeLoader(self.base, config, self.mean, self.std, world)
+            self.images = self.batches.images
+        if self.validation is not None:
+            self._val_episodes()  # raises now if there are too few images
+        self.model = run.build_learner(self.base.num_classes, *shape)
+        if source is not None:
+            begin_with(self.model, source, config)
+
+    def facts(self) -> dict[str, Any]:
+        copies = {"base": self.base.copy}
+        if self.validation is not None:
+            copies["val"] = self.validation.copy
+        return {
+            "classes": list(self.base.classes),
+            "trained_classes": list(self.trained),
+            "in_channels": self.base.in_channels,
+            "image_size": self.base.image_size[0],
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "data_copies": copies,
+        }
+
+    def network(self) -> nn.Module:
+        return _Loss(self.model, self.method)
+
+    def evaluate(self, world: World) -> dict[str, Any] | None:
+        if self.validation is None:
+            return None
+        method = validating_method(self.method)
+        evaluator = Evaluator(method, self.model, self.validation, self.mean, self.std, world)
+        result = evaluator.run(self._val_episodes())
+        return {
+            "error": 1 - result.mean,
+            "interval": result.interval,
+            "episodes": len(result.accuracies),
+            "validated_by": method.name,
+        }
+
+    def _source(self) -> FewShotRun | None:
+        config, wanted = self.config, self.method.starts_from
+        if config.backbone is not None:
+            return FewShotRun.open(config.backbone)
+        if wanted is not None:
+            raise RunError(
+                f"fewshot: expected a backbone for {config.method!r}, got none. It begins with the "
+                f"trained network of {wanted!r}. Train that first and name its run with "
+                f"--backbone; `nsl fewshot --method {config.method}` does both."
+            )
+        return None
+
+    def _val_episodes(self) -> Episodes:
+        assert self.validation is not None
+        config = self.config
+        return Episodes(
+            self.validation.labels,
+            config.n_way,
+            config.n_shot,
+            config.n_query,
+            config.episode_seed,
+            config.val_episodes,
+        )
+
+
+def validating_method(method: Method) -> Method:
+    """What tells in validation how good the weights are.
+
+    That is the method itself, unless it learns from images and then tunes the network in every
+    episode, which takes seconds: then the features are judged by their prototypes.
+    """
+    if method.trains_on == "episodes" or method.from_features:
+        return method
+    return Proto(method.batch_norm)
+
+
+def begin_with(learner: Learner, source: FewShotRun, config: FewShotConfig) -> None:
+    """Give a learner another run's backbone; a similarity that lacked there is the identity."""
+    trained = source.load_learner().backbone
+    similarity = build_similarity(config)
+    if similarity is not None and source.config.similarity_kind() == "none":
+        layers = getattr(trained, "similarity_layers", similarity.target_modules)
+        attach(trained, replace(similarity, target_modules=layers))
+    learner.backbone.load_state_dict(trained.state_dict())
+
+
+class _Loss(nn.Module):
+    """What a method minimises; it tells nothing of errors."""
+
+    def __init__(self, learner: Learner, method: Method) -> None:
+        super().__init__()
+        self.learner, self.method = learner, method
+
+    def forward(self, *batch: Tensor) -> tuple[Tensor, None]:
+        kind = Images if self.method.trains_on == "images" else Tasks
+        return self.method.loss(self.learner, kind(*batch)), None
+
+
+def _check_source(
+    source: FewShotRun, config: FewShotConfig, in_channels: int, image_size: int
+) -> None:
+    """Raise unless the other run's network fits data and method."""
+    where, theirs, known = f"backbone {source.folder}", source.config, source.environment()
+    got = (known["in_channels"], known["image_size"])
+    if got != (in_channels, image_size):
+        raise RunError(
+            f"{where}: expected a network for images of {in_channels} channel(s) and side "
+            f"{image_size}, as in {config.data!r}, got one for {got[0]} and {got[1]}. Set "
+            f"image_size, or train a backbone for these images."
+        )
+    had, wanted = theirs.similarity_kind(), config.similarity_kind()
+    if had != wanted and (had != "none" or wanted == "dynamic"):
+        raise RunError(
+            f"{where}: expected a network with similarity {wanted!r} for {config.method!r}, got "
+            f"{had!r}. Name a run of a method with the same."
+        )
+    for name in (*_NETWORK, *(_SIMILARITY if had != "none" else ())):
+        if getattr(theirs, name) != getattr(config, name):
+            raise RunError(
+                f"{where}: expected {name} {getattr(config, name)!r}, got "
+                f"{getattr(theirs, name)!r}. The network goes on as it was. Set {name} to that."
+            )

@@ -1,0 +1,147 @@
+"""Base, validation and test classes; batches and episodes of them to train on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ..data import ImageSet, MemorySet, dataset_info, load_dataset
+from ..data.augment import Augment, apply_numbers, draw_numbers, no_augment
+from ..data.episodes import Episodes
+from ..data.images import in_threads, middle, read_image
+from ..data.loader import generator_of, normalise
+from ..errors import DataError
+from ..train.build import square
+from ..train.distributed import World
+from .batches import as_tasks
+from .config import FewShotConfig
+
+__all__ = ["EpisodeLoader", "base_augment", "base_classes", "check_apart", "load_split"]
+
+_ENDLESS = 2**53  # an episode depends on its number alone, so their count costs nothing
+
+
+def load_split(config: FewShotConfig, split: str) -> MemorySet:
+    """The square images of a split, in memory."""
+    loaded = load_dataset(
+        config.data, split, config.data_dir, image_size=config.image_size, strict=config.strict
+    )
+    square(loaded)
+    return _in_memory(loaded)
+
+
+def base_classes(config: FewShotConfig) -> tuple[MemorySet, MemorySet | None]:
+    """What is trained on, and the classes that validate, if there are any left."""
+    splits = dataset_info(config.data).splits
+    base = load_split(config, "train")
+    if config.base == "train":
+        return base, load_split(config, "val") if "val" in splits else None
+    if "val" not in splits:
+        raise DataError(
+            f"few-shot: expected validation classes for base 'train+val', got none in "
+            f"{config.data!r}. It has {' and '.join(splits)} alone. Use base 'train'."
+        )
+    return _joined(base, load_split(config, "val")), None
+
+
+def base_augment(config: FewShotConfig) -> Augment:
+    """How base images are varied."""
+    return dataset_info(config.data).augment if config.augment else no_augment
+
+
+def check_apart(data: str, trained: tuple[str, ...], tested: tuple[str, ...]) -> None:
+    """Raise unless no class of the test was trained on."""
+    both = sorted(set(trained) & set(tested))
+    if both:
+        shown = ", ".join(map(repr, both[:3])) + (", ..." if len(both) > 3 else "")
+        raise DataError(
+            f"few-shot: expected classes to test on that were not trained on, got {shown} in both "
+            f"parts of {data!r}. A few-shot method meets new classes. Use a data set such as "
+            f"'glyphs', or a backbone that was trained on other classes."
+        )
+
+
+@dataclass(frozen=True)
+class EpisodeLoader:
+    """Training episodes as images; a step depends on the seed and its own number alone.
+
+    Each process gets its stretch of the episodes of a step.
+    """
+
+    dataset: MemorySet
+    config: FewShotConfig
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    world: World
+
+    def __post_init__(self) -> None:
+        if self.config.tasks % self.world.size:
+            raise DataError(
+                f"few-shot: expected tasks that divide by {self.world.size} processes, got "
+                f"{self.config.tasks}. Every process takes an equal part. Set tasks, or use fewer "
+                f"processes."
+            )
+        self._episodes()
+
+    def __len__(self) -> int:
+        return self.config.epoch_steps
+
+    def epoch(self, number: int = 0, start: int = 0) -> Iterator[tuple[Tensor, ...]]:
+        episodes, config = self._episodes(), self.config
+        share = config.tasks // self.world.size
+        mean, std, augment = (
+            torch.tensor(self.mean),
+            torch.tensor(self.std),
+            base_augment(config),
+        )
+        for batch in range(start, len(self)):
+            step = number * len(self) + batch
+            first = step * config.tasks + self.world.rank * share
+            drawn = episodes.batch(first, first + share)
+            rows = torch.cat((drawn.support, drawn.query), dim=2)
+            # Numbers for all processes, of which this one takes its own.
+            size = rows[0].numel()
+            numbers = draw_numbers(
+                size * config.tasks, generator_of(config.seed, "episode augment", step)
+            )[size * self.world.rank * share :][: size * share]
+            images = apply_numbers(self.dataset.images[rows.flatten()], augment, numbers)
+            shown = normalise(images, mean, std).unflatten(0, rows.shape)
+            n_shot = drawn.support.shape[2]
+            yield as_tasks(shown[:, :, :n_shot], shown[:, :, n_shot:])
+
+    @property
+    def images(self) -> int:
+        """Images of a step, over all processes."""
+        n_way, n_shot, n_query = self.config.training_episode()
+        return prod((self.config.tasks, n_way, n_shot + n_query))
+
+    def _episodes(self) -> Episodes:
+        n_way, n_shot, n_query = self.config.training_episode()
+        labels, seed = self.dataset.labels, self.config.seed
+        return Episodes(labels, n_way, n_shot, n_query, seed, _ENDLESS)
+
+
+def _in_memory(dataset: ImageSet) -> MemorySet:
+    if isinstance(dataset, MemorySet):
+        return dataset
+    size = dataset.image_size
+    read = in_threads(
+        lambda path: read_image(path, size, middle), dataset.paths, f"decoding {dataset.name}"
+    )
+    return MemorySet(
+        dataset.name, torch.stack(list(read)), dataset.labels, dataset.classes, dataset.copy
+    )
+
+
+def _joined(one: MemorySet, other: MemorySet) -> MemorySet:
+    return replace(
+        one,
+        images=torch.cat((one.images, other.images)),
+        labels=torch.cat((one.labels, other.labels + one.num_classes)),
+        classes=one.classes + other.classes,
+        copy=one.copy if one.copy == other.copy else f"{one.copy}+{other.copy}",
+    )

@@ -1,0 +1,141 @@
+"""Every number in the tables of benchmarks/README.md is in the newest file of its benchmark."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.tables.table6 import ON_CIFAR_FS
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+SECTIONS = dict(
+    re.findall(
+        r"^## `(\w+)`.*?\n(.*?)(?=^## |\Z)",
+        (FOLDER / "README.md").read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
+)
+
+
+def written(section: str) -> list[list[str]]:
+    """The rows of a section's tables, without their heads."""
+    lines = [line for line in SECTIONS[section].splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    rules = {place for place, row in enumerate(rows) if set(row) == {"---"}}
+    heads = {place - 1 for place in rules}
+    return [row for place, row in enumerate(rows) if place not in rules | heads]
+
+
+def measured(section: str) -> dict[str, dict[str, dict]]:
+    """Timings by table and contestant; the first of each, with which all compare, is left in."""
+    newest = max(FOLDER.glob(f"results/{section}-*.json"))
+    tables = json.loads(newest.read_text(encoding="utf-8"))["tables"]
+    return {title: {_short(t["name"]): t for t in of} for title, of in tables.items()}
+
+
+def static_step():
+    for of in measured("static_step").values():
+        for name, timing in list(of.items())[1:]:
+            yield [name, ratio(timing), quartiles(timing)]
+
+
+def dynamic_op():
+    tables = measured("dynamic_op")
+    ways = ("forward", "forward and backward")
+    for kind in ("diagonal", "unconstrained"):
+        means = [tables[f"{kind}, {way}, geometric mean over the shapes"] for way in ways]
+        for name in list(means[0])[1:]:
+            yield [kind, name, *(ratio(of[name]) for of in means)]
+    shapes = [title.removeprefix("diagonal, forward, ") for title in tables]
+    for shape in (shape for shape in shapes if shape.startswith("(")):
+        found = [tables[f"diagonal, {way}, {shape}"] for way in ways]
+        yield [shape, *(ratio(of["neural-similarity, compiled"]) for of in found)]
+
+
+def network_step():
+    times, per_work = measured("network_step").values()
+    for name, timing in times.items():
+        yield [name, ratio(timing), quartiles(timing), ratio(per_work[name])]
+
+
+def throughput():
+    times, speeds, shares = measured("throughput").values()
+    for name, share in shares.items():
+        spread = "–" if name == "plain" else quartiles(times[name])
+        yield [name, ratio(times[name]), spread, f"{speeds[name]['ratio']:.0f}", ratio(share)]
+
+
+def input_pipeline():
+    batches, steps = measured("input_pipeline").values()
+    for name, timing in list(batches.items())[1:]:
+        yield [name.removeprefix("batch, "), f"{timing['ratio']:.3f}"]
+    for name, timing in list(steps.items())[1:]:
+        yield [re.search(r"\d+", name)[0], ratio(timing), quartiles(timing)]
+
+
+def fewshot_episodes():
+    _, ready, _, whole = measured("fewshot_episodes").values()
+    for name, timing in ready.items():
+        yield [name, f"{timing['ratio']:.0f}", f"{whole[name]['ratio']:.0f}"]
+
+
+def maml_step():
+    for title, of in measured("maml_step").items():
+        _, task, *_, side = title.split(", ")
+        yield [f"{task}, {side}", ratio(of["ours"]), quartiles(of["ours"])]
+
+
+def static_episodes():
+    for title, of in measured("static_episodes").items():
+        shots = re.search(r"\d+ shots", title)[0]
+        for name, timing in list(of.items())[1:]:
+            yield [shots, name.removesuffix(" at a time"), ratio(timing), quartiles(timing)]
+
+
+def wide_step():
+    (of,) = measured("wide_step").values()
+    for name, timing in list(of.items())[1:]:
+        yield [name, ratio(timing), quartiles(timing)]
+
+
+def ratio(timing: dict) -> str:
+    return f"{timing['ratio']:.2f}"
+
+
+def quartiles(timing: dict) -> str:
+    return f"{timing['ratio_low']:.2f} – {timing['ratio_high']:.2f}"
+
+
+def _short(name: str) -> str:
+    """Contestants have short names in some places."""
+    return name.removesuffix(" units").removesuffix(" hidden")
+
+
+SHOWN = (
+    static_step, dynamic_op, network_step, throughput, input_pipeline, fewshot_episodes, maml_step,
+    static_episodes, wide_step,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("made", SHOWN, ids=lambda made: made.__name__)
+def test_the_document_has_what_was_measured(made):
+    rows = [[_short(first), *rest] for first, *rest in written(made.__name__)]
+    assert rows == list(made())
+
+
+def test_a_row_of_table_6_says_what_its_step_was_measured_to_cost():
+    (found,) = (row for row in wide_step() if row[0] == "twice the width")
+    assert f"takes {found[1]} of the dynamic NSN's time" in ON_CIFAR_FS.row("wide-time").departs
+
+
+def test_a_file_that_is_named_is_the_newest():
+    named = re.findall(r"results/(\w+?)-[\d-]+\.json", "".join(SECTIONS.values()))
+    assert {"throughput", "wide_step"} <= set(named)
+    for section in named:
+        assert max(FOLDER.glob(f"results/{section}-*.json")).name in SECTIONS[section]
+
+
+def test_no_table_is_left_out():
+    with_tables = {section for section in SECTIONS if written(section)}
+    assert with_tables == {made.__name__ for made in SHOWN}

@@ -1,0 +1,152 @@
+"""``nsl export`` and ``nsl inspect`` as a user meets them."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from matplotlib.image import imread
+from support.command import nsl, one_line
+
+from neural_similarity.train import Run, TrainConfig, train
+
+SMALL = {"options": {"width": 4, "hidden": 8}, "hidden": 4, "batch_size": 314, "steps": 2}
+KINDS = {
+    "none": {"similarity": "none"},
+    "static": {"similarity": "static", "structure": "kernel_shape"},
+    "dynamic": {"similarity": "dynamic", "structure": "diagonal"},
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of each kind; tests work on copies."""
+    folder = tmp_path_factory.mktemp("runs")
+    for kind, settings in KINDS.items():
+        train(TrainConfig(**SMALL, **settings, threads=1), folder / kind)
+    return folder
+
+
+@pytest.fixture
+def run(trained, capsys, monkeypatch, tmp_path):
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: nsl(capsys, monkeypatch, *arguments)
+
+
+def files(folder):
+    return {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_export_to_onnx_with_what_a_user_needs(run, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    done = run("export", "static")
+    assert done.code == 0, done.err
+    assert re.fullmatch(r"static/model.onnx: onnx, [\d,]+ bytes, .* parameters; .*\n", done.out)
+    assert done.err == ""
+    opened = Run.open(tmp_path / "static")
+    session = onnxruntime.InferenceSession(tmp_path / "static" / "model.onnx")
+    known = {k: json.loads(v) for k, v in session.get_modelmeta().custom_metadata_map.items()}
+    mean, std = opened.normalisation()
+    assert known == {
+        "classes": list(opened.classes()), "input_size": [1, 8, 8], "mean": list(mean),
+        "std": list(std), "crop": 1.0, "interpolation": "bilinear", "model": "cnn9",
+    }  # fmt: skip
+    images = opened.example(5)
+    expected = opened.load_model()(images).detach()
+    (scores,) = session.run(None, {"image": images.numpy()})
+    # float32 in another order, through ten layers: as the command itself allows
+    tolerance = 1e-4 * expected.abs().max().item()
+    torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=0, atol=tolerance)
+
+
+def test_export_a_dynamic_run_to_a_file_of_ones_choice(run, tmp_path):
+    done = run("export", "dynamic", "--format", "torch-export", "--which", "best", "--out", "m.pt2")
+    assert done.code == 0, done.err
+    assert done.out.startswith("m.pt2: torch-export")
+    images = Run.open(tmp_path / "dynamic").example(5)
+    expected = Run.open(tmp_path / "dynamic").load_model("best")(images)
+    torch.testing.assert_close(torch.export.load(tmp_path / "m.pt2").module()(images), expected)
+
+
+def test_nothing_is_exported_over_a_file_without_force(run, tmp_path):
+    (tmp_path / "m.pt2").write_text("mine")
+    command = ("export", "none", "--format", "torch-export", "--out", "m.pt2")
+    assert "expected a new file, got 'm.pt2'" in one_line(run(*command))
+    assert (tmp_path / "m.pt2").read_text() == "mine"
+    assert run(*command, "--force").code == 0
+    assert (tmp_path / "m.pt2").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("export", "nowhere"), "nowhere: expected the folder of a run, got none"),
+        (("export", "static", "--format", "onxn"), "--format to be one of .*Did you mean 'onnx'"),
+        (("export", "static", "--which", "first"), "which to be one of 'best', 'last'"),
+        (("export", "static", "--out", "m.pt2"), "a file that ends in '.onnx' for onnx"),
+        (("export", "none", "--format", "torch-export", "--out", "a/m.pt2"), "a: no such folder"),
+        (("inspect", "nowhere"), "nowhere: expected the folder of a run, got none"),
+        (("inspect", "static", "--which", "first"), "which to be one of 'best', 'last'"),
+        (("inspect", "static", "--out", "dynamic"), "dynamic: expected a new folder, got one"),
+        (("inspect", "static", "--out", "static/config.json", "--force"), "expected a new folder"),
+    ],
+)
+def test_bad_input_changes_nothing(arguments, error, run, tmp_path):
+    before = files(tmp_path)
+    assert re.search(error, one_line(run(*arguments)))
+    assert files(tmp_path) == before
+
+
+def table(out):
+    rows = [re.split(r"\s{2,}", line.strip()) for line in out.splitlines()]
+    return {row[0]: row for row in rows if len(row) == 8}
+
+
+def test_inspect_a_static_run(run, tmp_path):
+    done = run("inspect", "static")
+    assert done.code == 0, done.err
+    rows = table(done.out)
+    # 4 kernels of 9 taps, 9 numbers of D and of R each
+    kind, kernel, similarity, numbers, parameters, spent, distance = rows["stages.0.0"][1:]
+    assert (kind, kernel, similarity) == ("Conv2d", "3×3", "static kernel_shape of diagonal")
+    assert (numbers, parameters, spent) == ("18", "54", f"{64 * 4 * 9:,}")
+    assert float(distance) >= 0
+    model = Run.open(tmp_path / "static").load_model()
+    total = sum(p.numel() for p in model.parameters())
+    assert f"parameters while training: {total:,}\n" in done.out
+    assert f"parameters deployed: {total - 9 * 18:,}\n" in done.out
+    assert sum(int(row[5].replace(",", "")) for row in list(rows.values())[1:]) == total
+    folder = tmp_path / "static" / "inspect"
+    assert {path.name for path in folder.iterdir()} == {"static.png", "report.html"}
+    assert imread(folder / "static.png").shape[2] == 4
+    page = (folder / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 1
+    assert "static kernel_shape of diagonal" in page
+
+
+def test_inspect_a_dynamic_run_again(run, tmp_path):
+    command = ("inspect", "dynamic", "--which", "best", "--out", "seen")
+    assert run(*command).code == 0
+    assert {path.name for path in (tmp_path / "seen").iterdir()} == {"dynamic.png", "report.html"}
+    (tmp_path / "seen" / "dynamic.png").write_text("mine")
+    assert "seen: expected a new folder" in one_line(run(*command))
+    assert (tmp_path / "seen" / "dynamic.png").read_text() == "mine"
+    assert run(*command, "--force").code == 0
+    assert imread(tmp_path / "seen" / "dynamic.png").shape[2] == 4
+
+
+def test_inspect_a_plain_run(run, tmp_path):
+    done = run("inspect", "none")
+    assert done.code == 0, done.err
+    assert "of them similarity: 0\n" in done.out
+    assert [p.name for p in (tmp_path / "none" / "inspect").iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize("command", ["export", "inspect"])
+def test_help_teaches(command, run):
+    done = run(command, "--help")
+    assert done.code == 0
+    assert f"nsl {command} runs/static\n" in done.out
+    assert "--force" in done.out

@@ -1,0 +1,104 @@
+"""Images of every mode come to what is seen: many bits of grey, transparency."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import neural_similarity as ns
+from neural_similarity.adapt.preprocessing import as_picture
+from neural_similarity.data.images import decode_error, decode_image, upright
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.uint16([[0, 0x00FF, 0xABCD]]), [0, 0, 0xAB]),
+        (np.int32([[0, 7, 255]]), [0, 7, 255]),
+        (np.int32([[0, 256, 0xABCD]]), [0, 1, 0xAB]),
+        (np.float32([[0, 0.5, 1]]), [0, 128, 255]),
+        (np.float32([[0, 7.4, 255]]), [0, 7, 255]),
+    ],
+)
+def test_grey_of_many_bits_is_scaled_by_its_range(tmp_path, values, expected):
+    Image.fromarray(values).save(tmp_path / "deep.tif")
+    pixels = np.asarray(decode_image(tmp_path / "deep.tif"))
+    assert pixels[0].tolist() == [[grey] * 3 for grey in expected]
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int32])
+def test_a_dark_png_of_16_bits_stays_dark(kind):
+    """Versions of Pillow differ in the mode they give it, I;16 or I."""
+    image = Image.fromarray(np.full((2, 2), 200, kind))
+    image.format = "PNG"
+    assert np.asarray(upright(image)).max() == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (np.int32([[0, 65536]]), "values from 0 to 65536, neither of 8 bits nor of 16"),
+        (np.int32([[-1, 255]]), "values from -1 to 255, neither of 8 bits nor of 16"),
+        (np.float32([[0, 900]]), "values from 0 to 900, neither of 0 to 1 nor of 0 to 255"),
+        (np.float32([[-0.5, 1]]), "values from -0.5 to 1, neither of 0 to 1 nor of 0 to 255"),
+        (np.float32([[0, np.nan]]), "values from nan to nan, neither of 0 to 1 nor of 0 to 255"),
+    ],
+)
+def test_grey_of_no_known_scale_is_refused(tmp_path, values, text):
+    path = tmp_path / "deep.tif"
+    Image.fromarray(values).save(path)
+    assert decode_error(path) == text
+    with pytest.raises(ns.DataError, match=f"{path}: expected an image that can be .* got {text}"):
+        decode_image(path)
+    with pytest.raises(ns.DataError, match=f"images: expected .* got {text}. Scale it first"):
+        as_picture(Image.fromarray(values))
+
+
+def _stored(pixels, mode, hidden):
+    """The pixels with transparent ones among them, whose invisible colour is ``hidden``."""
+    gone = np.indices(pixels.shape[:2])[0] % 2 == 0
+    coloured = np.where(gone[..., None], np.uint8(hidden), pixels)
+    if mode == "RGBA":
+        return Image.fromarray(np.dstack([coloured, np.uint8(255 * ~gone)])), {}, gone
+    if mode == "LA":
+        return Image.fromarray(np.dstack([coloured[..., 0], np.uint8(255 * ~gone)])), {}, gone
+    places = np.where(gone, 0, 1 + np.arange(pixels.shape[1]) % 5).astype(np.uint8)
+    image = Image.fromarray(places)
+    image.putpalette([*hidden, *(10 * n for n in range(1, 16))])
+    return image, {"transparency": 0}, gone
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_colours_that_nobody_sees_do_not_count(tmp_path, mode):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
+    pixels[..., 1:] = pixels[..., :1]
+    seen = []
+    for number, hidden in enumerate([(255, 0, 0), (0, 0, 90)]):
+        image, options, gone = _stored(pixels, mode, hidden)
+        image.save(tmp_path / f"{number}.png", **options)
+        seen.append(np.asarray(decode_image(tmp_path / f"{number}.png")))
+        opaque = np.asarray(image.convert("RGB"))
+        assert (seen[-1][gone] == 255).all()
+        assert (seen[-1][~gone] == opaque[~gone]).all()
+    assert (seen[0] == seen[1]).all()
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_a_single_colour_may_be_transparent(tmp_path, mode):
+    grey = np.uint8([[3, 100, 200]])
+    image = Image.fromarray(grey if mode == "L" else np.dstack([grey] * 3))
+    image.save(tmp_path / "a.png", transparency=100 if mode == "L" else (100, 100, 100))
+    assert np.asarray(decode_image(tmp_path / "a.png"))[0, :, 0].tolist() == [3, 255, 200]
+
+
+@pytest.mark.parametrize("mode", ["LA", "P", "RGB", "RGBA"])
+def test_opaque_images_stay_as_they_are(mode):
+    """Every value of a pixel, bit for bit."""
+    values = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    image = Image.fromarray(np.dstack([values, values[::-1], values.T])).convert(mode)
+    assert (np.asarray(upright(image)) == np.asarray(image.convert("RGB"))).all()
+
+
+def test_half_transparent_is_half_white():
+    image = Image.new("RGBA", (1, 1), (0, 100, 200, 128))
+    expected = [255 + (colour - 255) * 128 / 255 for colour in (0, 100, 200)]
+    assert np.asarray(upright(image))[0, 0].tolist() == pytest.approx(expected, abs=1)  # rounded

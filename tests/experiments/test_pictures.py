@@ -1,0 +1,51 @@
+"""The report's pictures, of results that never were."""
+
+from itertools import combinations, pairwise
+
+import pytest
+from matplotlib.text import Text
+from support.results_cases import keep_error, keep_tests
+
+from experiments.report.comparison import findings, read_table
+from experiments.report.pictures import draw_accuracy, draw_error, spread
+from experiments.tables.registry import TABLES
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+def test_labels_move_as_little_as_they_must():
+    assert spread([0.0, 1.0, 10.0], 3.0) == [-1.0, 2.0, 10.0]
+    assert spread([0.0, 5.0, 10.0], 3.0) == [0.0, 5.0, 10.0]
+    close = spread([1.0, 1.0, 1.0, 2.0], 2.0)
+    assert [b - a for a, b in pairwise(close)] == [2.0] * 3
+    assert sum(close) == pytest.approx(5.0)
+
+
+def test_curves_are_means_over_seeds(results, tmp_path, drawn):
+    for seed, error in enumerate((0.3, 0.4)):
+        keep_error(results, "cnn", seed, error)
+    keep_error(results, "dynamic-diagonal", 0, 0.2)
+    draw_error(read_table(TABLES["table4"], results, "short"), tmp_path / "e.png")
+    seconds, epochs = drawn[-1].axes
+    assert [list(line.get_xdata()) for line in seconds.lines] == [[40, 80]] * 2
+    assert [list(line.get_ydata()) for line in epochs.lines] == [
+        pytest.approx([90, 35]), pytest.approx([90, 20])
+    ]  # fmt: skip
+
+
+def test_no_name_lies_over_another(results, tmp_path, drawn):
+    table = TABLES["table6"]
+    for place, row in enumerate(table.rows):  # all alike, but for the four that adapt nothing
+        tests = [[0.5, 0.6 + place / 1000]] * 2
+        keep_tests(results, row.name, 0, tests, adapted=0 if place < 4 else 640 + place)
+    runs = read_table(table, results, "short")
+    draw_accuracy({n: findings(table, runs, n) for n in (1, 5)}, tmp_path / "a.png")
+    assert len(drawn[-1].axes) == 4
+    others = len(table.rows) - 4
+    for axes, names in zip(drawn[-1].axes, (4, others, 4, others), strict=True):
+        boxes = [Text.get_window_extent(name) for name in axes.texts]  # without its line
+        assert len(boxes) == names
+        assert not any(a.overlaps(b) for a, b in combinations(boxes, 2))

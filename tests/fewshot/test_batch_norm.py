@@ -1,0 +1,75 @@
+"""BatchNorm by the episode at hand, beside PyTorch's own in training mode."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.fewshot_cases import N_WAY, episodes, made
+from torch import nn
+
+import neural_similarity as ns
+from neural_similarity.fewshot import query_labels
+
+CLOSE = {"rtol": 1e-7, "atol": 1e-9}  # double precision, a few steps
+
+
+def in_training_mode(learner):
+    """A twin whose BatchNorm goes by the batch that it is given."""
+    twin = copy.deepcopy(learner)
+    for module in twin.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.train()
+    return twin
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", ["proto", "ridge", "nearest"])
+def test_features_are_of_support_and_queries_together(name, training):
+    method, learner = made(name, batch_norm="batch")
+    support, query = episodes(1)
+    twin = in_training_mode(learner)
+    learner.train(training)
+    features = twin(torch.cat((support.flatten(0, 2), query.flatten(0, 2))))
+    shown = features[: N_WAY * 2].unflatten(0, support.shape[:3])
+    expected = method.feature_scores(learner, shown, features[N_WAY * 2 :][None])
+    scores = method.scores(learner, support, query.flatten(1, 2))
+    torch.testing.assert_close(scores, expected, **CLOSE)
+
+
+def scored(name, **options):
+    """A method, its learner's twin, an episode, and the scores that are to be found again."""
+    method, learner = made(name, batch_norm="batch", **options)
+    support, query = episodes(1)
+    scores = method.scores(learner, support, query.flatten(1, 2))[0]
+    return method, in_training_mode(learner), support, query[0].flatten(0, 1), scores
+
+
+def test_maml_steps_on_the_support_and_tests_on_the_queries_statistics():
+    _, twin, support, queries, scores = scored("maml", test_steps=2, inner_lr=0.1)
+    optimiser = torch.optim.SGD([*twin.backbone.parameters(), *twin.head.parameters()], lr=0.1)
+    take_steps(optimiser, twin, twin.head, support, [torch.arange(N_WAY * 2)] * 2)
+    torch.testing.assert_close(scores, twin.head(twin(queries)).detach(), **CLOSE)
+
+
+def test_tuning_in_small_batches_sees_the_whole_supports_statistics():
+    method, twin, support, queries, scores = scored("static", epochs=2, lr=0.3)
+    classifier = nn.Linear(twin.num_features, N_WAY).double()
+    nn.init.zeros_(classifier.weight)
+    nn.init.zeros_(classifier.bias)
+    tuned = [p.requires_grad_() for p in ns.similarity_parameters(twin.backbone)]
+    optimiser = torch.optim.SGD(
+        [*tuned, *classifier.parameters()], method.lr, method.momentum, method.dampening,
+        method.weight_decay,
+    )  # fmt: skip
+    take_steps(optimiser, twin, classifier, support, method.batches(N_WAY * 2))
+    torch.testing.assert_close(scores, classifier(twin(queries)).detach(), **CLOSE)
+
+
+def take_steps(optimiser, twin, classifier, support, batches):
+    """Steps on some of an episode's images each, in a batch of all."""
+    images, labels = support[0].flatten(0, 1), query_labels(N_WAY, 2)
+    for rows in batches:
+        optimiser.zero_grad()
+        F.cross_entropy(classifier(twin(images))[rows], labels[rows]).backward()
+        optimiser.step()

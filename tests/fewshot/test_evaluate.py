@@ -1,0 +1,190 @@
+"""Tests of few-shot methods: what is counted, what is recorded, what survives being stopped."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from support.fewshot_runs import SMALL, torchrun
+
+import neural_similarity as ns
+from neural_similarity.data import Episodes
+from neural_similarity.fewshot import Result, Trial, evaluate_method, query_labels, train_method
+from neural_similarity.fewshot.training_data import load_split
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train_method(SMALL, tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of the run without results."""
+    shutil.copytree(trained.folder, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "results", ignore_errors=True)
+    return replace(trained, folder=tmp_path / "run")
+
+
+def result_of(accuracies):
+    nothing = dict.fromkeys(Result.__dataclass_fields__, 0)
+    return Result(**{**nothing, "accuracies": tuple(accuracies), "batch_norm": "running"})
+
+
+def test_the_interval_is_that_of_a_mean():
+    result = result_of([0.5, 0.7, 0.9, 0.3])
+    # Deviations from 0.6: squares 0.01 + 0.01 + 0.09 + 0.09 = 0.2, over three, by hand.
+    assert result.mean == pytest.approx(0.6)
+    assert result.interval == pytest.approx(1.96 * (0.2 / 3) ** 0.5 / 2)
+    assert result_of([0.5]).interval == float("inf")
+
+
+@pytest.mark.parametrize("policy", ["running", "batch"])
+def test_accuracies_are_those_of_episodes_looked_at_one_by_one(trained, policy):
+    config = replace(trained.config, batch_norm=policy)
+    method, learner = config.build_method(), trained.load_learner()
+    dataset = load_split(config, "test")
+    mean, std = trained.normalisation()
+    episodes = Episodes(dataset.labels, 3, 2, 4, 5, 9)
+    before = {k: v.clone() for k, v in learner.state_dict().items()}
+    result = evaluate_method(method, learner.train(), dataset, episodes, mean=mean, std=std)
+    assert learner.training
+    assert all(torch.equal(v, before[k]) for k, v in learner.state_dict().items())
+    learner.eval()
+    images = (dataset.images / 255 - mean[0]) / std[0]
+    for number, accuracy in enumerate(result.accuracies):
+        support, query, _ = episodes.batch(number, number + 1)
+        with torch.no_grad():
+            scores = method.scores(learner, images[support], images[query].flatten(1, 2))
+        right = (scores.argmax(-1)[0] == query_labels(3, 4)).double().mean().item()
+        assert accuracy == pytest.approx(right)
+    assert result.inference == ("inductive" if policy == "running" else "transductive")
+    assert len(set(result.accuracies)) > 1
+
+
+def test_a_record_says_everything(run):
+    (record,) = run.evaluate([Trial(1)])
+    file = run.folder / "results" / "3way-1shot-30-0-4query.json"
+    assert json.loads(file.read_text()) == record
+    for key in ("mean", "interval", "inference", "batch_norm", "base", "augment", "adapted", "seed",
+                "episode_seed", "fingerprint", "data_copy", "base_copies", "weights", "seconds",
+                "weights_step", "config", "environment", "method_options", "model"):  # fmt: skip
+        assert key in record, key
+    labels = load_split(run.config, "test").labels
+    assert record["fingerprint"] == Episodes(labels, 3, 1, 4, 0, 30).fingerprint()
+    assert (record["weights"], record["base"], record["adapted"]) == ("best", "train", 0)
+    assert len(record["accuracies"]) == record["episodes"] == 30
+    assert record["mean"] == pytest.approx(sum(record["accuracies"]) / 30)
+    assert run.results() == [record]
+
+
+def test_results_are_not_made_twice_nor_overwritten(run):
+    (record,) = run.evaluate([Trial(2)])
+    file = run.folder / "results" / "3way-2shot-30-0-4query.json"
+    file.write_text(json.dumps({**record, "mean": 0.123}))
+    assert run.evaluate([Trial(2)])[0]["mean"] == 0.123
+    file.write_text(json.dumps({**record, "weights_step": 1}))
+    with pytest.raises(ns.RunError, match=r"got one of others.*Test again with --force"):
+        run.evaluate([Trial(2)])
+    (again,) = run.evaluate([Trial(2)], force=True)
+    assert again["accuracies"] == record["accuracies"]
+    names = {"last": "3way-2shot-30-0-4query-last", "batch": "3way-2shot-30-0-4query-batch"}
+    run.evaluate([Trial(2, which="last"), Trial(2, batch_norm="batch")])
+    for name in names.values():
+        assert (run.folder / "results" / f"{name}.json").is_file()
+
+
+def test_a_stopped_test_goes_on(trained, tmp_path):
+    options = {"epochs": 2, "batch_size": None}
+    config = replace(SMALL, method="static", method_options=options, episodes=12, steps=2)
+    run = train_method(config, str(tmp_path / "run"))
+    (whole,) = run.evaluate([Trial(1)])
+    file = run.folder / "results" / "3way-1shot-12-0-4query.json"
+    file.unlink()
+
+    def stop(name, done, total):
+        if done >= 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.evaluate([Trial(1)], watch=stop)
+    partial = file.with_suffix(".partial.jsonl")
+    assert len(partial.read_text().splitlines()) == 3  # what it is about, and twice four episodes
+    with partial.open("a") as torn:
+        torn.write('{"accur')
+    seen = []
+    (resumed,) = run.evaluate([Trial(1)], watch=lambda name, done, total: seen.append(done))
+    assert seen == [12]
+    assert resumed["accuracies"] == whole["accuracies"]
+    assert not partial.exists()
+
+
+def test_a_test_that_two_processes_ran_counts_each_episode_once(run):
+    (whole,) = run.evaluate([Trial(1, episodes=12)])
+    file = run.folder / "results" / "3way-1shot-12-0-4query.json"
+    file.unlink()
+    partial = file.with_suffix(".partial.jsonl")
+
+    def stop(name, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.evaluate([Trial(1, episodes=12)], watch=stop)
+    about, line = partial.read_text().splitlines(keepends=True)
+    accuracies = json.loads(line)["accuracies"]
+    lines = [
+        json.dumps({"first": first, "accuracies": accuracies[first : first + 4], "seconds": 1.0})
+        for first in (0, 0, 8)  # both began; one was killed before it wrote its second line
+    ]
+    partial.write_text("\n".join([about.strip(), *lines]) + "\n")
+    seen = []
+    (resumed,) = run.evaluate([Trial(1, episodes=12)], watch=lambda *told: seen.append(told[1]))
+    assert resumed["accuracies"] == whole["accuracies"]
+    assert seen == [12]
+
+
+def test_classes_that_a_backbone_was_trained_on_are_refused(tmp_path):
+    first = train_method(replace(SMALL, method="finetune", steps=1), tmp_path / "first")
+    config = replace(SMALL, data="swapped", backbone=str(first.folder), epochs=0.0)
+    second = train_method(config, tmp_path / "second")
+    assert second.trained_classes()[-1] == "train 5"
+    with pytest.raises(ns.DataError, match=r"not trained on, got 'train 0', 'train 1'"):
+        second.evaluate([Trial(1)])
+    third = train_method(replace(config, backbone=str(second.folder)), tmp_path / "third")
+    with pytest.raises(ns.DataError, match=r"not trained on, got 'train 0', 'train 1'"):
+        third.evaluate([Trial(1)])
+
+
+def test_classes_that_were_trained_on_are_refused(tmp_path):
+    run = train_method(replace(SMALL, data="overlapping", steps=1), tmp_path / "run")
+    with pytest.raises(ns.DataError, match=r"not trained on, got 'train 0', 'train 1'.* in both"):
+        run.evaluate([Trial(1)])
+
+
+SHARED = """
+import sys
+from pathlib import Path
+from support import fewshot_runs
+from neural_similarity.fewshot import FewShotRun, Trial
+from neural_similarity.train.distributed import join_world
+with join_world("cpu") as world:
+    run = FewShotRun.open(sys.argv[1])
+    run.evaluate([Trial(2, episodes=310), Trial(1, episodes=10, batch_norm="batch")], world)
+"""
+
+
+def test_two_processes_find_what_one_finds(run, tmp_path):
+    tests = [Trial(2, episodes=310), Trial(1, episodes=10, batch_norm="batch")]
+    alone = run.evaluate(tests)
+    script = tmp_path / "shared.py"
+    script.write_text(SHARED)
+    shutil.rmtree(run.folder / "results")
+    done = torchrun(script, run.folder)
+    assert done.returncode == 0, done.stderr
+    together = {r["inference"]: r for r in run.results()}
+    for record in alone:
+        other = together[record["inference"]]
+        assert other["accuracies"] == record["accuracies"]
+        assert other["mean"] == record["mean"]
+        assert other["environment"]["processes"] == 2

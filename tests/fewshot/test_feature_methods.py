@@ -1,0 +1,232 @@
+"""Few-shot methods that read features, each against a formula written out."""
+
+from math import log
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.fewshot_cases import episodes, features, made
+from torch import nn
+
+from neural_similarity.fewshot import as_tasks, query_labels
+from neural_similarity.fewshot.methods.baseline_pp import CosineClassifier
+from neural_similarity.fewshot.methods.matching import FullContext
+
+# In float64 the two ways to compute differ by rounding alone.
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def test_proto_by_distances_written_out():
+    method, learner = made("proto")
+    support, query = features()
+    scores = method.feature_scores(learner, support, query)
+    for b, q, w in torch.cartesian_prod(*map(torch.arange, scores.shape)).tolist():
+        prototype = sum(support[b, w]) / support.shape[2]
+        expected = -sum((x - y) ** 2 for x, y in zip(query[b, q], prototype, strict=True))
+        torch.testing.assert_close(scores[b, q, w], expected, **CLOSE)
+
+
+@pytest.mark.parametrize("size", [4, 20])  # more images than features, and fewer
+def test_ridge_by_the_normal_equations(size):
+    method, learner = made("ridge", ridge=0.7, scale=3.0)
+    with torch.no_grad():
+        learner.head.log_ridge.fill_(log(0.7))  # it was rounded to float32
+        learner.head.bias.fill_(0.4)
+    support, query = features(size=size)
+    scores = method.feature_scores(learner, support, query)
+    n_way, n_shot = support.shape[1:3]
+    Y = torch.eye(n_way).double().repeat_interleave(n_shot, 0)
+    for b in range(len(support)):
+        X = support[b].flatten(0, 1)
+        W = torch.linalg.inv(X.T @ X + 0.7 * torch.eye(size).double()) @ X.T @ Y
+        torch.testing.assert_close(scores[b], 3 * query[b] @ W + 0.4, **CLOSE)
+
+
+def test_ridge_trains_its_three_numbers():
+    method, learner = made("ridge")
+    support, query = features()
+    method.feature_scores(learner, support, query).square().sum().backward()
+    assert all(p.grad is not None and p.grad != 0 for p in learner.head.parameters())
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_nearest_by_a_loop(metric):
+    method, learner = made("nearest", metric=metric)
+    support, query = features()
+    scores = method.feature_scores(learner, support, query)
+    for b, q in torch.cartesian_prod(*map(torch.arange, scores.shape[:2])).tolist():
+        best = {}
+        for w, s in torch.cartesian_prod(*map(torch.arange, support.shape[1:3])).tolist():
+            x, y = query[b, q], support[b, w, s]
+            near = x @ y / x.norm() / y.norm() if metric == "cosine" else -((x - y) ** 2).sum()
+            best[w] = max(best.get(w, near), near)
+        torch.testing.assert_close(scores[b, q], torch.stack(list(best.values())), **CLOSE)
+
+
+def test_matching_by_an_explicit_softmax():
+    method, learner = made("matching", scale=7)
+    support, query = features()
+    scores = method.feature_scores(learner, support, query)
+    for b, q in torch.cartesian_prod(*map(torch.arange, scores.shape[:2])).tolist():
+        weights = [
+            [(7 * F.cosine_similarity(query[b, q], x, dim=0)).exp() for x in images]
+            for images in support[b]
+        ]
+        total = sum(map(sum, weights))
+        expected = torch.stack([sum(row) / total for row in weights])
+        torch.testing.assert_close(scores[b, q].exp(), expected, **CLOSE)
+
+
+def test_full_context_embeddings_by_hand():
+    """The paper's equations with gates written out, for one query and one step."""
+    context = FullContext(3, steps=1).double()
+    support, query = torch.randn(1, 4, 3).double(), torch.randn(1, 1, 3).double()
+    x = query[0, 0]
+    cell = context.reader
+    gates = cell.weight_ih[:, :3] @ x + cell.bias_ih + cell.weight_hh @ x + cell.bias_hh
+    enter, _, fill, leave = gates.chunk(4)
+    expected = leave.sigmoid() * (enter.sigmoid() * fill.tanh()).tanh() + x
+    torch.testing.assert_close(context.read(support, query)[0, 0], expected, **CLOSE)
+
+
+def test_full_context_embeddings_and_order():
+    """f reads the support set in whatever order; g goes along it, the same both ways."""
+    context = FullContext(4, steps=3).double()
+    support, query = torch.randn(2, 6, 4).double(), torch.randn(2, 5, 4).double()
+    order = torch.tensor([4, 1, 5, 0, 2, 3])
+    read = context.read(support, query)
+    torch.testing.assert_close(context.read(support[:, order], query), read, **CLOSE)
+    assert not torch.allclose(context.read(support[:, :5], query), read, atol=1e-4)
+
+    along = context.in_context(support)
+    assert along.shape == support.shape
+    assert not torch.allclose(context.in_context(support[:, order]), along[:, order], atol=1e-4)
+    swapped = FullContext(4, steps=3).double()
+    state = context.state_dict()
+    other = {key: state[_other_direction(key)] for key in state}
+    swapped.load_state_dict(other)
+    torch.testing.assert_close(swapped.in_context(support.flip(1)), along.flip(1), **CLOSE)
+
+
+def _other_direction(key: str) -> str:
+    if not key.startswith("along."):
+        return key
+    return key.removesuffix("_reverse") if key.endswith("_reverse") else f"{key}_reverse"
+
+
+def test_matching_in_full_context():
+    plain, learner = made("matching", fce=True)
+    support, query = features(size=learner.num_features)
+    scores = plain.feature_scores(learner, support, query)
+    assert scores.shape == (2, query.shape[1], 3)
+    torch.testing.assert_close(scores.exp().sum(-1), torch.ones(scores.shape[:2]).double(), **CLOSE)
+    order = torch.tensor([3, 0, 1, 4, 2])
+    torch.testing.assert_close(
+        plain.feature_scores(learner, support, query[:, order]), scores[:, order], **CLOSE
+    )
+    scores.sum().backward()
+    assert all(p.grad is not None for p in learner.head.parameters())
+
+
+def test_relation_by_a_network_built_by_hand():
+    method, learner = made("relation", filters=4, hidden=3)
+    channels, side = learner.map_shape[0], learner.map_shape[1]
+    assert learner.map_shape == (6, 2, 2)
+    head = learner.head.eval()
+    with torch.no_grad():
+        for norm in (head[1], head[5]):
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+    support, query = features(size=learner.num_features)
+    scores = method.feature_scores(learner, support, query)
+
+    def block(maps, conv, norm):
+        maps = F.conv2d(maps, conv.weight, conv.bias, padding=1)
+        mean, var = norm.running_mean[:, None, None], norm.running_var[:, None, None]
+        return ((maps - mean) / (var + norm.eps).sqrt()).relu()
+
+    for b, q, w in torch.cartesian_prod(*map(torch.arange, scores.shape)).tolist():
+        pair = torch.cat((support[b, w].mean(0), query[b, q])).reshape(1, 2 * channels, side, side)
+        maps = block(pair, head[0], head[1]).amax((2, 3), keepdim=True)  # 2×2 to 1×1
+        flat = block(maps, head[4], head[5]).flatten()
+        hidden = (head[9].weight @ flat + head[9].bias).relu()
+        expected = torch.sigmoid(head[11].weight @ hidden + head[11].bias)[0]
+        torch.testing.assert_close(scores[b, q, w], expected, **CLOSE)
+
+
+def test_relation_minimises_the_squared_error():
+    method, learner = made("relation")
+    tasks = as_tasks(*episodes())
+    scores = method.scores(learner, tasks.support, tasks.query)
+    wanted = torch.eye(scores.shape[-1]).double()[tasks.labels]
+    expected = (scores - wanted).square().mean()
+    torch.testing.assert_close(method.loss(learner, tasks), expected, **CLOSE)
+
+
+def tuned_by_torch(module, method, images, labels):
+    """The scores of a layer after training by PyTorch's own optimiser."""
+    optimiser = torch.optim.SGD(
+        module.parameters(), method.lr, method.momentum, method.dampening, method.weight_decay
+    )
+    for rows in method.batches(len(images)):
+        optimiser.zero_grad()
+        F.cross_entropy(module(images[rows]), labels[rows]).backward()
+        optimiser.step()
+    return module
+
+
+@pytest.mark.parametrize("start", ["zero", "prototypes"])
+@pytest.mark.parametrize("batch_size", [4, None])
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+@pytest.mark.parametrize("name", ["finetune", "dynamic"])
+def test_tuning_by_the_optimiser_of_torch(name, momentum, batch_size, start):
+    options = {"lr": 0.1, "momentum": momentum, "weight_decay": 0.03, "epochs": 20}
+    method, learner = made(name, batch_size=batch_size, start=start, **options)
+    support, query = features()
+    scores = method.feature_scores(learner, support, query)
+    labels = query_labels(*support.shape[1:3])
+    for b in range(len(support)):
+        linear = nn.Linear(support.shape[-1], support.shape[1]).double()
+        prototypes = support[b].mean(1) * (start == "prototypes")
+        with torch.no_grad():
+            linear.weight.copy_(2 * prototypes)
+            linear.bias.copy_(-prototypes.square().sum(1))
+        first = linear(query[b]).detach()
+        tuned_by_torch(linear, method, support[b].flatten(0, 1), labels)
+        torch.testing.assert_close(scores[b], linear(query[b]).detach(), **CLOSE)
+        assert not torch.allclose(scores[b], first, atol=1e-2)
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_tuning_by_angles(batch_size):
+    options = {"lr": 0.5, "weight_decay": 0.03, "epochs": 20}
+    method, learner = made("baseline_pp", batch_size=batch_size, scale=4.0, **options)
+    support, query = features()
+    scores = method.feature_scores(learner, support, query)
+    labels = query_labels(*support.shape[1:3])
+    for b in range(len(support)):
+        classifier = CosineClassifier(support.shape[-1], support.shape[1], 4.0).double()
+        classifier.scale.requires_grad_(False)
+        with torch.no_grad():
+            classifier.weight.copy_((support[b] / support[b].norm(dim=-1, keepdim=True)).mean(1))
+        first = classifier(query[b]).detach()
+        tuned_by_torch(classifier, method, support[b].flatten(0, 1), labels)
+        torch.testing.assert_close(scores[b], classifier(query[b]).detach(), **CLOSE)
+        assert not torch.allclose(scores[b], first, atol=1e-2)
+
+
+def test_the_cosine_classifier():
+    classifier = CosineClassifier(5, 3, 2.5).double()
+    x = torch.randn(4, 5).double()
+    expected = 2.5 * F.cosine_similarity(x[:, None], classifier.weight, dim=-1)
+    torch.testing.assert_close(classifier(x), expected, **CLOSE)
+
+
+def test_every_image_has_its_turn_in_every_epoch():
+    method, _ = made("finetune", epochs=3)
+    batches = list(method.batches(10))
+    assert [len(rows) for rows in batches] == [4, 4, 2] * 3
+    for epoch in range(3):
+        seen = torch.cat(batches[3 * epoch : 3 * epoch + 3])
+        assert torch.equal(seen.sort().values, torch.arange(10))
+    assert all(map(torch.equal, batches, method.batches(10)))

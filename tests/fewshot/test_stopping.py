@@ -1,0 +1,95 @@
+"""Ctrl-C while few-shot methods are trained or tested: one line that says how to go on."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.command import nsl
+from support.fewshot_runs import SMALL
+
+from neural_similarity.cli import _fewshot
+from neural_similarity.fewshot import train_method
+
+WITH_TINY = "import fewshot_runs; from neural_similarity.cli import main; main()"
+CASES = {
+    "training": (
+        ("--method", "finetune,nearest", "--steps", "1000000", "--out", "my all"),
+        "my all/plain/metrics.jsonl",
+        "nsl fewshot --resume --out 'my all' --shots 1,2",
+    ),
+    "tests": (
+        ("--method", "maml", "--steps", "2", "--episodes", "20000", "--out", "run"),
+        "run/results/3way-1shot-20000-0-4query.partial.jsonl",
+        "nsl fewshot --resume --out run --shots 1,2",
+    ),
+}
+
+
+def stopped_after(lines, file, *arguments):
+    """What ``nsl`` says when Ctrl-C comes once the file has so many lines, and these lines."""
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    process = subprocess.Popen(
+        [sys.executable, "-c", WITH_TINY, *arguments], stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 120
+        while not file.exists() or len(file.read_text().splitlines()) < lines:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "it did not happen"
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, said
+    return said, file.read_text().splitlines()
+
+
+@pytest.mark.parametrize("phase", CASES)
+def test_the_line_goes_on_where_it_was_stopped(phase, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = {k: v for k, v in SMALL.to_dict().items() if k not in ("method", "episodes")}
+    Path("tiny.json").write_text(json.dumps(settings))
+    arguments, name, go_on = CASES[phase]
+    begun = ("fewshot", "--config", "tiny.json", "--shots", "1,2", *arguments)
+    said, lines = stopped_after(5, Path(name), *begun)
+    assert said == f"nsl: stopped. Go on with: {go_on}\n"
+    again, more = stopped_after(len(lines) + 3, Path(name), *shlex.split(go_on)[1:])
+    assert again == said
+    assert more[: len(lines)] == lines
+    if phase == "training":
+        steps = [line["step"] for line in map(json.loads, more) if line["kind"] == "train"]
+        assert steps == list(range(1, len(steps) + 1))
+
+
+@pytest.mark.parametrize("kind", ["step", "eval"])
+def test_a_signal_at_the_very_end_of_training_is_not_lost(tmp_path, kind):
+    """Otherwise a comparison would go on with the next method."""
+
+    def watch(line):
+        if (line["kind"], line["step"]) == (kind, 4):
+            signal.raise_signal(signal.SIGINT)
+
+    config = replace(SMALL, steps=4)
+    with pytest.raises(KeyboardInterrupt):
+        train_method(config, tmp_path / "run", watch=watch)
+    done = train_method(None, tmp_path / "run", resume=True)
+    assert done.metrics()[-1]["step"] == 4
+
+
+def test_stopped_before_there_is_anything_to_go_on_with(capsys, monkeypatch, tmp_path):
+    def stop(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_fewshot, "train_method", stop)
+    ended = nsl(capsys, monkeypatch, "fewshot", "train", "--method", "proto", "--out", "run")
+    assert (ended.code, ended.err) == (130, "nsl: stopped. Nothing was written.\n")

@@ -1,0 +1,174 @@
+"""Few-shot methods are trained by the loop that trains everything, and keep its promises."""
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.fewshot_runs import SMALL, torchrun
+from support.killing import Killed, killed_at, timeless
+
+import neural_similarity as ns
+from neural_similarity.data import Episodes
+from neural_similarity.fewshot import FewShotConfig, FewShotRun, list_methods, train_method
+from neural_similarity.fewshot.task import validating_method
+from neural_similarity.fewshot.training_data import EpisodeLoader, base_classes
+from neural_similarity.train import Run, TrainConfig
+from neural_similarity.train.distributed import World
+
+
+@pytest.mark.parametrize("method", ["proto", "finetune", "maml"])
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, method):
+    config = replace(SMALL, method=method, steps=8)
+    whole = train_method(config, tmp_path / "whole")
+    broken = replace(config, checkpoint_minutes=0.0)
+    for step in (1, 4, 6):
+        with pytest.raises(Killed):
+            train_method(broken, tmp_path / "broken", resume=True, watch=killed_at(step))
+    resumed = train_method(None, tmp_path / "broken", resume=True)
+    for name in ("last.safetensors", "best.safetensors"):
+        a, b = load_file(whole.folder / name), load_file(resumed.folder / name)
+        assert a.keys() == b.keys()
+        assert all(torch.equal(a[key], b[key]) for key in a)
+    assert timeless(whole.metrics()) == timeless(resumed.metrics())
+    assert [line["step"] for line in whole.metrics() if line["kind"] == "eval"] == [4, 8]
+
+
+@pytest.mark.parametrize("method", ["proto", "ridge", "finetune", "dynamic"])
+def test_training_learns(tmp_path, method):
+    run = train_method(replace(SMALL, method=method, epochs=8.0, lr=0.01), tmp_path / "run")
+    errors = [line["error"] for line in run.metrics() if line["kind"] == "eval"]
+    assert min(errors) < 0.25  # chance is two thirds
+    best = FewShotRun.open(tmp_path / "run")
+    assert best.chosen() == "best"
+    assert set(best.environment()["data_copies"]) == {"base", "val"}
+
+
+def test_base_classes_with_validation_classes_validate_nothing(tmp_path):
+    run = train_method(replace(SMALL, base="train+val", steps=2), tmp_path / "run")
+    assert run.chosen() == "last"
+    assert not [line for line in run.metrics() if line["kind"] == "eval"]
+    assert len(run.classes()) == 10
+    base, rest = base_classes(run.config)
+    assert rest is None
+    assert torch.equal(base.labels.unique(), torch.arange(10))
+
+
+def test_training_episodes_are_those_of_the_numbers_and_shared_by_processes():
+    base, _ = base_classes(SMALL)
+    mean, std = base.statistics()
+    whole = EpisodeLoader(base, SMALL, mean, std, World())
+    halves = [EpisodeLoader(base, SMALL, mean, std, World(rank, 2)) for rank in range(2)]
+    for step, batch in enumerate(whole.epoch(1, 2)):
+        parts = [list(half.epoch(1, 2))[step] for half in halves]
+        for ours, *theirs in zip(batch, *parts, strict=True):
+            assert torch.equal(ours, torch.cat(theirs))
+    first = next(iter(whole.epoch(0)))
+    drawn = Episodes(base.labels, 3, 2, 4, SMALL.seed, 2).batch(0, 2)
+    wanted = (base.images[drawn.support].float() / 255 - mean[0]) / std[0]
+    torch.testing.assert_close(first[0], wanted, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ns.DataError, match="expected tasks that divide by 3 processes, got 2"):
+        EpisodeLoader(base, SMALL, mean, std, World(0, 3))
+
+
+TOGETHER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from support.fewshot_runs import SMALL
+from neural_similarity.fewshot import train_method
+sync = sys.argv[2] == "proto"
+train_method(replace(SMALL, method=sys.argv[2], sync_batch_norm=sync, steps=6), Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("method", ["proto", "maml"])
+def test_two_processes_train_as_one(tmp_path, method):
+    """MAML looks at tasks one by one, so its BatchNorm needs no other process."""
+    (tmp_path / "script.py").write_text(TOGETHER)
+    done = torchrun(tmp_path / "script.py", tmp_path / "two", method)
+    assert done.returncode == 0, done.stderr
+    two = FewShotRun.open(tmp_path / "two")
+    one = train_method(replace(two.config, sync_batch_norm=False), tmp_path / "one")
+    losses = [[m["loss"] for m in run.metrics() if m["kind"] == "train"] for run in (one, two)]
+    # Sums over halves round otherwise; six steps of Adam let it grow to 1e-4 at most.
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    assert two.environment()["processes"] == 2
+
+
+@pytest.mark.parametrize("method", ["nearest", "static", "meta_static"])
+def test_methods_begin_with_the_network_of_another(tmp_path, method):
+    plain = train_method(replace(SMALL, method="finetune", steps=3), tmp_path / "plain")
+    config = replace(SMALL, method=method, backbone=str(plain.folder), epochs=0.0)
+    run = train_method(config, tmp_path / "run")
+    images = torch.randn(5, 1, 8, 8)
+    ours, theirs = run.load_learner(), plain.load_learner()
+    torch.testing.assert_close(ours(images), theirs(images))
+    fresh = run.build_learner(6, 1, 8).eval()
+    assert not torch.allclose(fresh(images), theirs(images))
+
+
+def test_backbones_that_do_not_fit(tmp_path):
+    plain = train_method(replace(SMALL, method="finetune", steps=1), tmp_path / "plain")
+    small = replace(SMALL, backbone=str(plain.folder))
+    for config, message in (
+        (replace(small, image_size=10), "1 channel.* side 10, as in 'tiny', got one for 1 and 8"),
+        (replace(small, method="dynamic"), "expected a network with similarity 'dynamic'"),
+        (replace(small, model="cnn4", image_size=None), "expected model 'cnn4', got 'cnn9'"),
+        (replace(SMALL, method="meta_static"), "expected a backbone for 'meta_static', got none"),
+    ):
+        with pytest.raises(ns.RunError, match=message):
+            train_method(config, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_runs_of_another_kind_are_told_apart(tmp_path):
+    run = train_method(replace(SMALL, steps=1), tmp_path / "run")
+    expected = r"expected a run of 'nsl train', got 'nsl fewshot train'"
+    with pytest.raises(ns.RunError, match=expected):
+        Run.open(run.folder)
+    Run(tmp_path / "other", TrainConfig()).create()
+    with pytest.raises(ns.RunError, match=r"run of 'nsl fewshot train', got 'nsl train'"):
+        FewShotRun.open(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "protos"}, "Did you mean 'proto'"),
+        ({"base": "val"}, "expected base to be one of 'train', 'train\\+val', got 'val'"),
+        ({"n_way": 0}, "expected n_way of at least 1, got 0"),
+        ({"method": "ridge", "method_options": {"rigde": 1}}, "Did you mean 'ridge'"),
+        ({"method_options": {"batch_norm": "batch"}}, "Set batch_norm instead"),
+        ({"batch_norm": "eval"}, "expected batch_norm to be one of 'batch', 'running'"),
+        ({"method": "static", "similarity": "none"}, "expected similarity 'static' for 'static'"),
+        ({"epochs": -1}, "expected epochs of at least 0, got -1"),
+        ({"kind": "train"}, "expected settings of 'nsl fewshot train', got 'nsl train'"),
+    ],
+)
+def test_wrong_settings(settings, message):
+    with pytest.raises(ns.NeuralSimilarityError, match=message):
+        FewShotConfig.from_dict(settings)
+
+
+def test_every_setting_is_explained_and_kept():
+    assert all(field.metadata["help"] for field in fields(FewShotConfig))
+    assert FewShotConfig.from_dict(SMALL.to_dict()) == SMALL
+    assert FewShotConfig().learning_rate == 1e-3
+    assert FewShotConfig(method="dynamic").similarity_kind() == "dynamic"
+    assert FewShotConfig(similarity="dynamic").similarity_kind() == "dynamic"
+
+
+def test_slow_methods_are_validated_by_prototypes():
+    for name in list_methods():
+        method = replace(SMALL, method=name).build_method()
+        quick = method.from_features or method.trains_on == "episodes"
+        assert validating_method(method).name == (name if quick else "proto")
+
+
+def test_data_that_are_not_enough(tmp_path):
+    with pytest.raises(ns.DataError, match="expected at least 7 classes for 7-way episodes, got 6"):
+        train_method(replace(SMALL, train_way=7), tmp_path / "run")
+    with pytest.raises(ns.DataError, match="expected at least 14 images of each class"):
+        train_method(replace(SMALL, method="finetune", n_shot=10), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

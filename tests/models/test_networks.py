@@ -1,0 +1,386 @@
+"""Networks by name: their sizes as worked out, where similarity goes, and what they refuse."""
+
+import copy
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from support.cases import disturb
+from torch import nn
+
+import neural_similarity as ns
+from neural_similarity.models import cnn, registry, resnet, spherenet
+from neural_similarity.models.cnn import CNN, authors_batch_norm
+from neural_similarity.nn.inventory import layer_similarities
+
+ROWS = {**cnn.CONFIGURATIONS, **resnet.CONFIGURATIONS}
+
+# For each network: options that make it small, an odd image size, how many layers a similarity has.
+SMALL = {
+    "cnn4": ({"width": 4}, 17, 4),
+    "cnn9": ({"width": 4, "hidden": 8}, 9, 9),
+    "cnn9_plus": ({"width": 4, "hidden": 8}, 9, 12),
+    "cnn9_root": ({"width": 4}, 17, 9),
+    "cnn9_wide": ({"widths": (4, 6, 8), "hidden": 8}, 9, 9),
+    "cnn9_wide_attention": ({"widths": (8, 8, 8), "hidden": 8}, 9, 9),
+    "cnn10": ({"width": 4, "hidden": 8}, 33, 9),
+    "cnn10_plus": ({"width": 4, "hidden": 8}, 33, 10),
+    "resnet18": ({"widths": (4, 4, 6, 8)}, 33, 16),
+    "resnet_cifar": ({"widths": (4, 6, 8)}, 9, 19),
+    "spherenet9": ({"widths": (4, 6, 8), "hidden": 8}, 9, 9),
+    "spherenet9_attention": ({"widths": (8, 8, 8), "hidden": 8}, 9, 9),
+}
+SPHERES = {"spherenet9", "spherenet9_attention"}  # compare directions: no dynamic version
+TINY_PREDICTOR = ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=4))
+
+
+def small(name, similarity=None, **options):
+    """A small network from one seed, and images of two channels, in double precision.
+
+    In training mode, where BatchNorm keeps the signal from fading away in untrained layers.
+    """
+    sizes, side, _ = SMALL[name]
+    torch.manual_seed(0)
+    model = ns.create_model(name, 5, similarity, 2, side, **{**sizes, **options}).double()
+    return model, torch.randn(8, 2, side, side, dtype=torch.float64)
+
+
+def numbers(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+def test_every_network_is_here():
+    assert sorted(SMALL) == ns.list_models()
+    assert ns.list_models("cnn*") == [name for name in sorted(SMALL) if name.startswith("cnn")]
+    assert ns.list_models("resnet*") == ["resnet18", "resnet_cifar"]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_parameters_are_as_worked_out(name):
+    row = ROWS[name]
+    model = ns.create_model(name, row.num_classes)
+    assert numbers(model) == row.parameters
+    assert model.image_size == row.image_size
+
+
+def test_the_document_lists_every_network_with_its_parameters():
+    document = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d,]+) \| [\w ]+, \d+ px \|", document, re.MULTILINE)
+    told = {name: int(parameters.replace(",", "")) for name, parameters in rows}
+    table = {**ROWS, **spherenet.CONFIGURATIONS}
+    assert told == {name: row.parameters for name, row in table.items()}
+
+
+@pytest.mark.parametrize("name", ["cnn9", "cnn10"])
+def test_the_document_tells_what_a_similarity_adds(name):
+    document = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    (row,) = re.findall(rf"^\| `{name}` \| ([\d,]+(?: \| [\d,]+)+) \|$", document, re.MULTILINE)
+    configurations = (
+        ns.StaticSimilarity("diagonal"),
+        ns.StaticSimilarity("unconstrained"),
+        ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=32)),
+        ns.DynamicSimilarity("diagonal"),
+        ns.DynamicSimilarity("unconstrained"),
+    )
+    added = [
+        ns.trainable_summary(ns.create_model(name, similarity=config)).similarity
+        for config in configurations
+    ]
+    assert [int(told.replace(",", "")) for told in row.split(" | ")] == added
+
+
+@pytest.mark.parametrize("name", ["cnn4", "cnn9", "cnn10", "spherenet9_attention"])
+def test_pooling_before_relu_is_the_same_bit_for_bit(name):
+    """The definition rectifies first, then pools: ReLU and pooling change places."""
+    ours, images = small(name)
+    defined = copy.deepcopy(ours)
+    for sequence in [m for m in defined.modules() if isinstance(m, nn.Sequential)]:
+        pools = [i for i, layer in enumerate(sequence) if isinstance(layer, nn.MaxPool2d)]
+        for i in pools:
+            assert isinstance(sequence[i + 1], nn.ReLU)
+            sequence[i], sequence[i + 1] = sequence[i + 1], sequence[i]
+    results = []
+    for model in (ours, defined):
+        scores = model(images)
+        scores.square().sum().backward()
+        results.append([scores, *(p.grad for p in model.parameters())])
+    assert any(isinstance(m, nn.MaxPool2d) for m in ours.modules())
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_cnn10_counts_of_table_5():
+    millions = partial(round, ndigits=2)
+    appendix = ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=32))
+    plain, dynamic, half, plus = (
+        numbers(ns.create_model(name, 1000, similarity))
+        for name, similarity in (
+            ("cnn10", None), ("cnn10", "dynamic"), ("cnn10", appendix), ("cnn10_plus", None),
+        )
+    )  # fmt: skip
+    assert millions(plain / 1e6) == 8.90
+    assert millions(dynamic / 1e6) == 9.61
+    assert millions(plus / 1e6) == 9.71
+    assert millions((half - plain) / 1e6) == 0.36
+
+
+@pytest.mark.parametrize("num_classes", [10, 100])
+def test_cnn9_plus_is_slightly_larger_than_every_variant(num_classes):
+    plus = numbers(ns.create_model("cnn9_plus", num_classes))
+    variants = [
+        numbers(ns.create_model("cnn9", num_classes, config(structure)))
+        for config in (ns.StaticSimilarity, ns.DynamicSimilarity)
+        for structure in ("diagonal", "unconstrained", "kernel_shape")
+    ]
+    assert 1 < plus / max(variants) < 1.02
+
+
+def test_cnn10_plus_is_slightly_larger_than_what_the_paper_compares_it_with():
+    plus = numbers(ns.create_model("cnn10_plus", 1000))
+    static = numbers(ns.create_model("cnn10", 1000, ns.StaticSimilarity("unconstrained")))
+    dynamic = numbers(ns.create_model("cnn10", 1000, "dynamic"))
+    assert static < dynamic < plus < 1.02 * dynamic
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_features_and_classifier_make_the_network(name):
+    model, images = small(name)
+    features = model.forward_features(images)
+    assert features.shape == (8, model.num_features)
+    scores = model(images)
+    assert scores.shape == (8, 5)
+    assert torch.equal(model.get_classifier()(features), scores)
+    scores.square().sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "features"),
+    [
+        ("cnn4", 84, 32 * 5 * 5),
+        ("cnn4", 32, 32 * 2 * 2),
+        ("cnn4", 28, 32),
+        ("cnn9_root", 84, 128 * 10 * 10),
+        ("cnn9_root", 28, 128 * 3 * 3),
+        ("cnn9_root", 8, 128),
+    ],
+)
+def test_poolings_drop_odd_rows(name, side, features):
+    model = ns.create_model(name, in_channels=1, image_size=side).eval()
+    assert model.num_features == features
+    assert model.forward_features(torch.randn(1, 1, side, side)).shape == (1, features)
+
+
+@pytest.mark.parametrize("side", [29, 57, 60, 64])
+def test_the_entry_of_cnn10_keeps_odd_rows(side):
+    model = ns.create_model("cnn10", image_size=side, width=4, hidden=None).eval()
+    map_side = model.stages(model.stem(torch.randn(1, 3, side, side))).shape[-1]
+    assert model.num_features == 16 * map_side**2
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_static_similarity_starts_plain_and_merges_to_stock_keys(name):
+    plain, images = small(name)
+    model, _ = small(name, "static")
+    assert sum(bool(layer_similarities(m)) for m in model.modules()) == SMALL[name][2]
+    torch.testing.assert_close(model(images), plain(images))
+    disturb(model)
+    disturbed = model(images)
+    assert not torch.allclose(disturbed, plain(images), rtol=1e-2)
+    ns.merge(model)
+    assert list(model.state_dict()) == list(plain.state_dict())
+    torch.testing.assert_close(model(images), disturbed)
+
+
+@pytest.mark.parametrize("name", sorted(set(SMALL) - SPHERES))
+def test_dynamic_similarity_starts_plain(name):
+    plain, images = small(name)
+    model, _ = small(name, TINY_PREDICTOR)
+    assert sum(bool(layer_similarities(m)) for m in model.modules()) == SMALL[name][2]
+    for key, tensor in plain.state_dict().items():
+        assert torch.equal(model.state_dict()[key], tensor), key
+    torch.testing.assert_close(model(images), plain(images))
+    disturb(model)
+    assert not torch.allclose(model(images), plain(images), rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("cnn9_root", ["stem.0", "classifier.1"]),
+        ("cnn10", ["stem.0"]),
+        ("resnet18", ["conv1", "layer2.0.downsample.0"]),
+        ("cnn9_wide", ["fc"]),
+    ],
+)
+def test_roots_heads_and_shortcuts_stay_plain(name, kept):
+    model, _ = small(name, "static")
+    for path in kept:
+        layer = model.get_submodule(path)
+        assert isinstance(layer, nn.Conv2d)
+        assert not layer_similarities(layer)
+
+
+def test_a_head_of_nine_taps_is_not_taken_for_a_layer_of_the_network():
+    model = ns.create_model("cnn9_root", similarity="static", image_size=24, width=4)
+    assert model.get_classifier()[1].kernel_size == (3, 3)
+    assert not layer_similarities(model.get_classifier()[1])
+
+
+@pytest.mark.parametrize("none", [None, "none"])
+def test_no_similarity(none):
+    model, _ = small("cnn9", none)
+    assert not any(layer_similarities(m) for m in model.modules())
+
+
+def test_a_configuration_may_choose_layers_itself():
+    chosen = ns.StaticSimilarity(target_modules=["stem.0"])
+    model, _ = small("cnn9_root", chosen)
+    assert [n for n, m in model.named_modules() if layer_similarities(m)] == ["stem.0"]
+    but_first = ns.StaticSimilarity(exclude_modules=["stages.0.0"])
+    model, _ = small("cnn9", but_first)
+    assert sum(bool(layer_similarities(m)) for m in model.modules()) == 8
+
+
+def test_cnn9_is_drawn_as_pytorch_draws_it():
+    """Published experiments start from these weights: the network written out, one seed."""
+    torch.manual_seed(3)
+    layers, channels = [], 3
+    for width in (32, 64, 128):
+        for _ in range(3):
+            layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False)]
+            layers += [nn.BatchNorm2d(width), nn.ReLU()]
+            channels = width
+        layers += [nn.MaxPool2d(2)]
+    written = nn.Sequential(
+        *layers, nn.Flatten(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 6)
+    )
+    torch.manual_seed(3)
+    model = ns.create_model("cnn9", 6, image_size=16)
+    for ours, theirs in zip(model.parameters(), written.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    images = torch.randn(2, 3, 16, 16)
+    assert torch.equal(model(images), written(images))
+
+
+def test_he_initialisation_and_the_authors_batch_norm():
+    model = ns.create_model("cnn9", init="he", norm_layer=authors_batch_norm)
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert {(norm.eps, norm.momentum) for norm in norms} == {(1e-3, 0.001)}
+    for layer in (model.stages[2][3], model.hidden[0]):
+        fan_in = layer.weight[0].numel()
+        # 147,456 numbers or more: their deviation is within 1 % of He's by five standard errors.
+        assert layer.weight.std().item() == pytest.approx((2 / fan_in) ** 0.5, rel=0.01)
+    assert ROWS["cnn9_root"].init == "he"
+
+
+UNCONSTRAINED = partial(
+    ns.nn.DynamicConv2d, structure="unconstrained", predictor=TINY_PREDICTOR.predictor
+)
+
+
+@pytest.mark.parametrize("name", ["cnn9", "cnn9_root", "cnn10", "resnet18", "resnet_cifar"])
+@pytest.mark.parametrize("conv_layer", [UNCONSTRAINED, ns.nn.StaticConv2d])
+def test_conv_layer_makes_the_layers_that_take_a_similarity(name, conv_layer):
+    made, images = small(name, conv_layer=conv_layer)
+    own = sum(bool(layer_similarities(m)) for m in made.modules())
+    assert own == SMALL[name][2]
+    plain, _ = small(name)
+    made.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(made(images), plain(images))
+
+
+def test_every_layer_of_appendix_b_is_of_one_kind():
+    model, _ = small("cnn9_wide_attention", conv_layer=ns.nn.SphereConv2d)
+    kinds = {type(m) for m in model.modules() if isinstance(m, nn.Conv2d)}
+    assert kinds == {ns.nn.SphereConv2d}
+
+
+@pytest.mark.parametrize("name", ["cnn9_root", "resnet_cifar"])
+def test_he_initialisation_reaches_below_a_static_similarity(name):
+    plain, _ = small(name)
+    made, _ = small(name, conv_layer=ns.nn.StaticConv2d)
+    for path, layer in made.named_modules():
+        if layer_similarities(layer):
+            assert torch.equal(layer.weight, plain.get_submodule(path).weight)
+
+
+def test_resnet18_has_the_names_of_torchvision():
+    keys = {k: tuple(v.shape) for k, v in ns.create_model("resnet18", 1000).state_dict().items()}
+    assert len(keys) == 122
+    assert keys["conv1.weight"] == (64, 3, 7, 7)
+    assert keys["bn1.running_mean"] == (64,)
+    assert keys["layer1.1.conv2.weight"] == (64, 64, 3, 3)
+    assert keys["layer2.0.downsample.0.weight"] == (128, 64, 1, 1)
+    assert keys["layer4.0.downsample.1.num_batches_tracked"] == ()
+    assert keys["fc.weight"] == (1000, 512)
+    assert not any(key.startswith("layer1.0.downsample") for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "shallow"), [("cnn9_root", {"depths": (1, 1, 1)}), ("resnet_cifar", {"depth": 8})]
+)
+def test_networks_export_for_any_batch(name, shallow):
+    model, images = small(name, **shallow)
+    batch = {0: torch.export.Dim("batch", min=2, max=64)}
+    exported = torch.export.export(model.eval(), (images,), dynamic_shapes=(batch,)).module()
+    torch.testing.assert_close(exported(images[:5]), model(images[:5]))
+
+
+def test_resnets_of_other_depths():
+    # He et al. give 0.46M for ResNet-32; torchvision counts 21,797,672 for ResNet-34.
+    assert round(numbers(ns.create_model("resnet_cifar", depth=32)) / 1e6, 2) == 0.46
+    assert numbers(ns.create_model("resnet18", 1000, depth=34)) == 21_797_672
+
+
+def test_a_network_of_ones_own(monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+
+    def make(num_classes, in_channels, **_):
+        return nn.Sequential(nn.Conv2d(in_channels, num_classes, 5), nn.Flatten())
+
+    ns.models.register_model("mine", make)
+    model = ns.create_model("mine", 3, "static", in_channels=1, image_size=5, whatever=1)
+    assert model(torch.zeros(2, 1, 5, 5)).shape == (2, 3)
+    assert layer_similarities(model[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "cnn"}, "expected name to be one of .*, got 'cnn'. Did you mean 'cnn"),
+        ({"similarity": "statik"}, "'none', 'static', got 'statik'. Did you mean 'static'"),
+        ({"similarity": 3}, "where it is no StaticSimilarity or DynamicSimilarity, to be one"),
+        ({"widht": 8}, r"create_model\('cnn9'\): expected an option .* Did you mean 'width'"),
+        ({"num_classes": 0}, "CNN: expected num_classes to be a whole number of at least 1, got 0"),
+        ({"in_channels": 1.5}, "expected in_channels to be a whole number .* got 1.5"),
+        ({"image_size": True}, "expected image_size to be a whole number .* got True"),
+        ({"image_size": 7}, "CNN: expected image_size of at least 8, got 7. 3 poolings"),
+        ({"name": "cnn4", "image_size": 8}, "image_size of at least 16, got 8. 4 poolings"),
+        ({"name": "cnn10", "image_size": 28}, "image_size of at least 29, got 28"),
+        ({"width": 0}, "expected width to be a whole number of at least 1, got 0"),
+        ({"hidden": 0}, "expected hidden to be a whole number of at least 1, got 0"),
+        ({"depths": (1, 2)}, r"for the same stages, got \(1, 2, 4\) and \(1, 2\)"),
+        ({"depths": (1, 0, 1)}, "expected depths to be a whole number of at least 1, got 0"),
+        ({"stem": "leaf"}, "expected stem to be one of 'imagenet', 'none', 'root', got 'leaf'"),
+        ({"init": "she"}, "expected init to be one of 'he', 'pytorch', got 'she'"),
+        ({"name": "resnet_cifar", "depth": 18}, "multiple of 6, got 18. .* The nearest is 20"),
+        ({"name": "resnet_cifar", "stem": "x"}, "ResNet: expected stem to be one of 'cifar'"),
+        ({"name": "spherenet9", "similarity": "dynamic"}, "dynamic version .*got SphereConv2d"),
+    ],
+)
+def test_what_create_model_refuses(options, message):
+    with pytest.raises(ns.NeuralSimilarityError, match=message):
+        ns.create_model(**{"name": "cnn9", **options})
+
+
+def test_images_that_do_not_fit():
+    model = CNN(image_size=8, width=4, hidden=8)
+    with pytest.raises(ns.ShapeError, match=r"CNN: .*\('N', 3, 8, 8\), got \(1, 3, 9, 9\)"):
+        model(torch.zeros(1, 3, 9, 9))
+    with pytest.raises(ns.ShapeError, match=r"got \(3, 8, 8\)"):
+        model(torch.zeros(3, 8, 8))
+    model = ns.create_model("resnet_cifar", depth=8)
+    with pytest.raises(ns.ShapeError, match=r"\('N', 3, 'H', 'W'\), got \(1, 1, 9, 9\)"):
+        model(torch.zeros(1, 1, 9, 9))

@@ -1,0 +1,256 @@
+"""Both fast paths of the similarity convolution against the reference, and inside PyTorch."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+import torch
+import torch._dynamo.testing
+from support.cases import Geometry
+from support.fast_cases import (
+    BACKWARD,
+    CASES,
+    FORMATS,
+    FORWARD,
+    everything,
+    operands,
+    same,
+    settings,
+)
+from torch import Tensor
+
+from neural_similarity.ops.similarity_conv import compiled, operator, reference
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+@pytest.mark.parametrize("layout", FORMATS)
+def test_float64(path: str, name: str, full: bool, shared: bool, layout: str) -> None:
+    case = CASES[name]
+    ours = operands(case, full, shared, memory_format=FORMATS[layout])
+    gy, *expected = everything(*ours, case)
+    y = FORWARD(*ours, *settings(case))
+    assert y.is_contiguous(memory_format=FORMATS[layout])
+    found = BACKWARD(gy, *ours, *settings(case), [True] * 3)
+    for one, other in zip((y, *found), expected, strict=True):
+        same(one, other, 1e-12)
+
+
+@pytest.mark.parametrize("name", ["strided", "grouped", "wide"])
+@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+def test_mask(path: str, name: str, full: bool) -> None:
+    case = CASES[name]
+    ours = operands(case, full)
+    gy, _, *expected = everything(*ours, case)
+    for mask in itertools.product([False, True], repeat=3):
+        found = BACKWARD(gy, *ours, *settings(case), list(mask))
+        for wanted, one, other in zip(mask, found, expected, strict=True):
+            if wanted:
+                same(one, other, 1e-12)
+            else:
+                assert one.numel() == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+def test_float32_as_exact_as_plain(path: str, name: str, full: bool) -> None:
+    case = CASES[name]
+    exact = operands(case, full)
+    gy, *expected = everything(*exact, case)
+    ours = operands(case, full, dtype=torch.float32)
+    _, *plain = everything(*ours, case)
+    found = [
+        FORWARD(*ours, *settings(case)),
+        *BACKWARD(gy.float(), *ours, *settings(case), [True] * 3),
+    ]
+    for one, theirs, truth in zip(found, plain, expected, strict=True):
+        tiny = 1e-7 * truth.abs().max().item() * 4
+        allowed = 2 * (theirs - truth).abs().max().item() + tiny
+        assert (one - truth).abs().max().item() <= allowed
+
+
+@pytest.mark.parametrize("name", ["strided", "grouped", "wide"])
+@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_reduced_precision(path: str, name: str, full: bool, dtype: torch.dtype) -> None:
+    case = CASES[name]
+    rounded = operands(case, full, dtype=dtype)
+    x, weight, similarity = (t.double() for t in rounded)
+    gy, *expected = everything(x, weight, similarity, case)
+    gy_rounded = gy.to(dtype)
+    found = [
+        FORWARD(*rounded, *settings(case)),
+        *BACKWARD(gy_rounded, *rounded, *settings(case), [True] * 3),
+    ]
+    for one, truth in zip(found, expected, strict=True):
+        assert one.dtype == dtype
+        same(one, truth, 2e-2)
+
+
+def test_strided_operands(path: str) -> None:
+    case = CASES["strided"]
+    x, weight, similarity = operands(case)
+    _, expected, *_ = everything(x, weight, similarity, case)
+    x = x.repeat_interleave(2, 3)[..., ::2]
+    similarity = similarity.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    weight = weight.to(memory_format=torch.channels_last)
+    same(FORWARD(x, weight, similarity, *settings(case)), expected, 1e-12)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", ["single", "deep", "strided"])
+def test_any_number_of_threads(threads: int, name: str) -> None:
+    if (kernels := compiled.load()) is None:
+        pytest.skip("no compiler")
+    case, before = CASES[name], torch.get_num_threads()
+    ours = operands(case)
+    gy, *expected = everything(*ours, case)
+    try:
+        torch.set_num_threads(threads)
+        runs = [
+            [
+                kernels.forward(*ours, *settings(case)),
+                *kernels.backward(gy, *ours, *settings(case), [True] * 3),
+            ]
+            for _ in range(2)
+        ]
+    finally:
+        torch.set_num_threads(before)
+    for one, again, truth in zip(*runs, expected, strict=True):
+        same(one, truth, 1e-12)
+        assert torch.equal(one, again)
+
+
+def test_several_threads_at_once(path: str) -> None:
+    case = CASES["wide"]
+    ours = operands(case)
+    expected = FORWARD(*ours, *settings(case))
+    found: list[Tensor] = []
+    workers = [
+        threading.Thread(target=lambda: found.append(FORWARD(*ours, *settings(case))))
+        for _ in range(4)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(found) == 4
+    for one in found:
+        same(one, expected, 1e-13)
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_empty(path: str, full: bool, shared: bool) -> None:
+    cases = [Geometry(0, 3, 5, (7, 6), (3, 2)), Geometry(2, 3, 5, (2, 6), (3, 2))]
+    for case in cases:
+        ours = operands(case, full, shared)
+        y = FORWARD(*ours, *settings(case))
+        assert y.shape == (case.batch, 5, *case.positions)
+        found = BACKWARD(y, *ours, *settings(case), [True] * 3)
+        for one, like in zip(found, ours, strict=True):
+            assert one.shape == like.shape
+            assert not one.any()
+
+
+def test_nan_spreads(path: str) -> None:
+    case = CASES["rgb"]
+    for place in range(3):
+        ours = operands(case)
+        # Neither a border position nor a border pixel: its product with padding may be anything.
+        ours[place][(1,) * (ours[place].dim() - 2) + (2, 2)] = float("nan")
+        assert FORWARD(*ours, *settings(case)).isnan().any()
+    x, weight, similarity = operands(case)
+    x[0, 0, 3, 5] = float("nan")
+    touched = FORWARD(x, weight, similarity, *settings(case)).isnan().any(1)
+    expected = torch.zeros_like(touched)
+    expected[0, 2:5, 4:7] = True
+    assert torch.equal(touched, expected)
+
+
+def test_misfits_are_refused(path: str) -> None:
+    case = CASES["rgb"]
+    x, weight, similarity = operands(case)
+    for wrong in (
+        (x[:, :2], weight, similarity),
+        (x, weight, similarity[:, 1:]),
+        (x, weight, similarity[..., 1:]),
+        (x, weight, similarity.expand(2, -1, -1, -1)[:0]),
+        (x.float(), weight, similarity),
+        (x[0], weight, similarity),
+    ):
+        with pytest.raises((ValueError, RuntimeError)):
+            FORWARD(*wrong, *settings(case))
+
+
+SMALL = {
+    "oblong": Geometry(2, 2, 3, (4, 5), (3, 2), (2, 1), (1, 1), (1, 2)),
+    "groups": Geometry(2, 4, 2, (3, 4), (2, 3), (1, 2), (1, 1), (1, 1), 2),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_gradcheck(path: str, name: str, full: bool, shared: bool) -> None:
+    case = SMALL[name]
+    ours = [t.requires_grad_() for t in operands(case, full, shared)]
+
+    def run(x: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
+        return operator.similarity_conv2d(x, weight, similarity, *settings(case))
+
+    assert torch.autograd.gradcheck(run, ours, fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, ours, fast_mode=True)
+
+
+def test_third_order(path: str) -> None:
+    case = SMALL["oblong"]
+    ours = [t.requires_grad_() for t in operands(case)]
+
+    def second(*tensors: Tensor) -> tuple[Tensor, ...]:
+        x, weight, similarity = tensors
+        y = operator.similarity_conv2d(x, weight, similarity, *settings(case)).square().sum()
+        first = torch.autograd.grad(y, tensors, create_graph=True)
+        total = torch.stack([g.square().sum() for g in first]).sum()
+        return torch.autograd.grad(total, tensors, create_graph=True)
+
+    assert torch.autograd.gradcheck(second, ours, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_traceable(name: str, full: bool, shared: bool) -> None:
+    case = CASES[name]
+    ours = operands(case, full, shared)
+    x, weight, similarity = ours
+    same(
+        operator.traceable(x, weight, similarity, *settings(case)),
+        reference.similarity_conv2d(*ours, *settings(case)),
+        1e-12,
+    )
+
+
+def test_backward_inside_autocast_is_not_rounded(path: str) -> None:
+    case = CASES["wide"]
+    ours = [t.requires_grad_() for t in operands(case, dtype=torch.float32)]
+    y = operator.similarity_conv2d(*ours, *settings(case))
+    expected = torch.autograd.grad(y.sum(), ours, retain_graph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = torch.autograd.grad(y.sum(), ours)
+    for one, other in zip(found, expected, strict=True):
+        same(one, other, 1e-6)
+
+
+def test_a_gradient_of_another_size_is_refused(path: str) -> None:
+    case = CASES["rgb"]
+    x, weight, similarity = operands(case)
+    with pytest.raises(ValueError, match=r"the gradient \(1, 5, 2, 2\) does not fit the output"):
+        BACKWARD(
+            torch.randn(1, 5, 2, 2).double(), x, weight, similarity, *settings(case), [True] * 3
+        )
+    with pytest.raises(ValueError, match="one real dtype"):
+        FORWARD(x + 0j, weight + 0j, similarity + 0j, *settings(case))

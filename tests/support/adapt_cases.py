@@ -1,0 +1,83 @@
+"""A tiny backbone, and images of a few classes that it can tell apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+import neural_similarity as ns
+from neural_similarity.adapt import FeatureExtractor, Preprocessing
+from neural_similarity.adapt.backbones.files import network_source
+
+SEEN = Preprocessing(8, (0.5, 0.4, 0.3), (0.25, 0.26, 0.27))
+OPTIONS = {"width": 4, "growth": (1, 2), "depths": (1, 1), "hidden": None}
+PREDICTOR = ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=4))
+
+METHODS = {"ridge": None, "proto": None, "static": None, "dynamic": PREDICTOR}
+"""Every method, and the similarity that its backbone has."""
+EYE = FeatureExtractor(nn.AvgPool2d(4), SEEN, "eye")
+"""A backbone that has learned nothing."""
+
+
+def network(similarity: object = None) -> nn.Module:
+    """Random kernels; BatchNorm has seen images, and predictions are not the identity."""
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        model = ns.create_model("cnn9", 3, similarity, 3, 8, **OPTIONS).train()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "predict" in name:
+                    parameter.add_(0.1 * torch.randn_like(parameter))
+            for _ in range(5):
+                model(torch.randn(32, 3, 8, 8))
+    return model.eval()
+
+
+def backbone(similarity: object = None) -> FeatureExtractor:
+    model = network(similarity)
+    source = network_source(model, "cnn9", OPTIONS, 3, 8)
+    model.classifier = nn.Identity()
+    return FeatureExtractor(model, SEEN, "tiny", source, "a card")
+
+
+def plain_factory() -> nn.Module:
+    """A network of someone else, with a classifier that nothing names."""
+    torch.manual_seed(7)
+    features = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten())
+    return nn.Sequential(features, nn.Linear(54, 11))
+
+
+def two_layers() -> nn.Module:
+    """Linear layers between which one may want to choose."""
+    return nn.Sequential(nn.Linear(8, 8), nn.Flatten(), nn.ReLU(), nn.Linear(192, 5))
+
+
+def headless() -> nn.Module:
+    """Features behind a linear layer that is no classifier."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.LayerNorm(8))
+
+
+def failing() -> nn.Module:
+    """Code of somebody else that does not work."""
+    raise ZeroDivisionError("division by zero")
+
+
+class Misread(nn.Module):
+    """A network that wants something else than a tensor."""
+
+    def forward(self, image):
+        return image.width
+
+
+def pictures(counts, seed=0, noise=30.0, size=(12, 9)):
+    """uint8 arrays of ``size``, ``counts[c]`` of class c, and their labels; a pattern a class."""
+    patterns = np.random.default_rng(99).uniform(40, 215, (len(counts), *size, 3))
+    draw = np.random.default_rng(seed)
+    images, labels = [], []
+    for number, count in enumerate(counts):
+        for _ in range(count):
+            image = patterns[number] + noise * draw.standard_normal(patterns[number].shape)
+            images.append(image.clip(0, 255).astype(np.uint8))
+            labels.append(f"kind {number}")
+    return images, labels

@@ -1,0 +1,72 @@
+"""Geometries, operands and comparisons for the tests of the fast paths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from neural_similarity.ops.similarity_conv import reference
+from support.cases import EVEN, GEOMETRIES, Geometry
+
+FORWARD = torch.ops.neural_similarity.similarity_conv2d.default
+
+
+BACKWARD = torch.ops.neural_similarity.similarity_conv2d_backward.default
+
+
+CASES = {
+    **GEOMETRIES,
+    **EVEN,
+    "depthwise, one output": Geometry(2, 6, 6, (7, 8), (3, 2), padding=(2, 1), groups=6),
+    "wide": Geometry(5, 70, 45, (9, 6), (3, 3), padding=(1, 1)),
+    "deep": Geometry(1, 200, 18, (23, 5), (3, 2), padding=(2, 1)),
+    "far padding": Geometry(2, 3, 4, (2, 3), (2, 2), padding=(5, 4)),
+    "single": Geometry(1, 8, 9, (31, 7), (5, 3), padding=(2, 1)),
+    "rgb": Geometry(2, 3, 5, (7, 11), (3, 3), padding=(1, 1)),
+}
+
+
+torch_warns_about_itself = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+FORMATS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
+
+
+def operands(
+    case: Geometry, full: bool = False, shared: bool = False, **options: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Random input, weight and similarity, the same for every dtype."""
+    generator = torch.Generator().manual_seed(0)
+    layout = options.pop("memory_format", torch.contiguous_format)
+
+    def random(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator, dtype=torch.float64).to(**options)
+
+    taps = case.kernel[0] * case.kernel[1]
+    x = random(case.batch, case.channels, *case.image).to(memory_format=layout)
+    weight = random(case.kernels, case.channels // case.groups, *case.kernel)
+    batch = 1 if shared else case.batch
+    return x, weight, random(batch, *(taps,) * (2 if full else 1), *case.positions)
+
+
+def settings(case: Geometry) -> tuple[Any, Any, Any, Any]:
+    return case.stride, case.padding, case.dilation, case.groups
+
+
+def everything(x: Tensor, weight: Tensor, similarity: Tensor, case: Geometry) -> list[Tensor]:
+    """Reference output and gradients, and the output's gradient they are for."""
+    leaves = [t.detach().requires_grad_() for t in (x, weight, similarity)]
+    y = reference.similarity_conv2d(*leaves, *settings(case))
+    gy = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    gy = gy.to(y.dtype)
+    return [gy, y.detach(), *torch.autograd.grad(y, leaves, gy)]
+
+
+def same(found: Tensor, expected: Tensor, tolerance: float) -> None:
+    assert found.shape == expected.shape
+    scale = expected.abs().max().clamp(min=1e-30) if expected.numel() else 1.0
+    error = (found.double() - expected.double()).abs() / scale
+    assert not error.numel() or error.max() <= tolerance, error.max()

@@ -1,0 +1,91 @@
+"""Training in detail: the rate of every step, which weights are best, random numbers by step."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from support.killing import Killed, killed_at
+from support.train_runs import SMALL, assert_same_run
+from torch import nn
+
+from neural_similarity.models import register_model
+from neural_similarity.models.cnn import CNN
+from neural_similarity.train import Run, train
+from neural_similarity.train.checkpoint import read_weights
+from neural_similarity.train.schedules import SCHEDULES
+from neural_similarity.train.task import Classification
+
+
+class Noisy(CNN):
+    """Random numbers inside the network, from PyTorch's own generator."""
+
+    def __init__(self, num_classes=10, **options):
+        super().__init__(num_classes, **options)
+        self.drop = nn.Dropout(0.5)
+        self.seen = []
+
+    def forward_features(self, input):
+        features = super().forward_features(input)
+        mask = self.drop(torch.ones_like(features))
+        if self.training:
+            self.seen.append(mask.flatten()[:64].tolist())
+        return features * mask
+
+
+@pytest.fixture(autouse=True)
+def noisy():
+    register_model("noisy", Noisy)
+    yield
+    from neural_similarity.models import registry
+
+    del registry._REGISTRY["noisy"]
+
+
+def test_every_step_has_the_rate_of_its_schedule(tmp_path):
+    for schedule in ("onecycle", "paper"):
+        run = train(replace(SMALL, schedule=schedule), tmp_path / schedule)
+        rates = {m["step"]: m["lr"] for m in run.metrics() if m["kind"] == "train"}
+        for step in range(1, 13):
+            assert rates[step] == pytest.approx(0.02 * SCHEDULES[schedule]((step - 1) / 12))
+
+
+def test_best_are_the_weights_with_the_lowest_error(tmp_path, monkeypatch):
+    errors = iter([0.5, 0.3, 0.4])
+    measure = Classification.evaluate
+    kept = {}
+
+    def evaluate(self, world):
+        found = {**measure(self, world), "error": next(errors)}
+        kept[found["error"]] = {k: v.clone() for k, v in self.model.state_dict().items()}
+        return found
+
+    monkeypatch.setattr(Classification, "evaluate", evaluate)
+    run = train(SMALL, tmp_path / "run")
+    best = run.load_model("best")
+    for key, value in best.state_dict().items():
+        assert torch.equal(value, kept[0.3][key])
+    known = read_weights(run.folder / "best.safetensors", best)
+    assert (known["step"], known["error"]) == (8, 0.3)
+
+
+def test_random_numbers_inside_a_network_follow_the_step(tmp_path, monkeypatch):
+    made = []
+    start = Noisy.__init__
+
+    def remember(self, *arguments, **options):
+        start(self, *arguments, **options)
+        made.append(self)
+
+    monkeypatch.setattr(Noisy, "__init__", remember)
+    config = replace(SMALL, model="noisy", options={"width": 4, "hidden": 16})
+    whole = train(config, tmp_path / "whole")
+    masks = made[-1].seen
+    assert len(masks) == 12
+    assert all(a != b for a, b in pairwise(masks))
+    with pytest.raises(Killed):
+        train(config, tmp_path / "broken", watch=killed_at(7))
+    torch.manual_seed(1234)  # another process would not have our generator
+    assert_same_run(whole, train(None, tmp_path / "broken", resume=True))
+    assert made[-1].seen == masks[4:]
+    assert Run.open(tmp_path / "whole").metrics()[-1]["step"] == 12
