@@ -185,19 +185,19 @@ WANTED = {"image_size": 8, "mean": (0.5,) * 3, "std": (0.2,) * 3}
 
 
 def test_a_function_and_its_classifier():
-    made = load_backbone("adapt_cases:plain_factory", **WANTED)
+    made = load_backbone("support.adapt_cases:plain_factory", **WANTED)
     assert made.source == {
-        "kind": "factory", "name": "adapt_cases:plain_factory", "classifier": "1",
+        "kind": "factory", "name": "support.adapt_cases:plain_factory", "classifier": "1",
     }  # fmt: skip
     with torch.no_grad():
         assert torch.equal(made.module(IMAGES), plain_factory()[0](IMAGES))
-    named = load_backbone("adapt_cases:two_layers", classifier="0", **WANTED)
-    found = load_backbone("adapt_cases:two_layers", **WANTED)
+    named = load_backbone("support.adapt_cases:two_layers", classifier="0", **WANTED)
+    found = load_backbone("support.adapt_cases:two_layers", **WANTED)
     assert (named.source["classifier"], found.source["classifier"]) == ("0", "3")
 
 
 def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
-    made = load_backbone("adapt_cases:headless", **WANTED)
+    made = load_backbone("support.adapt_cases:headless", **WANTED)
     assert made.source["classifier"] is None
     assert made.module(IMAGES).shape == (5, 8)
 
@@ -205,25 +205,25 @@ def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
 @pytest.mark.parametrize(
     ("spec", "given", "error", "text"),
     [
-        ("adapt_cases:plain_factory", {}, ShapeError,
+        ("support.adapt_cases:plain_factory", {}, ShapeError,
          r"got no image_size, mean, std\. .* \(--image-size, --mean, --std\)"),
-        ("adapt_cases:nothing", WANTED, UnknownNameError, "that can be imported, got"),
+        ("support.adapt_cases:nothing", WANTED, UnknownNameError, "that can be imported, got"),
         ("no_such_module:f", WANTED, UnknownNameError, "that can be imported, got"),
-        ("adapt_cases:OPTIONS", WANTED, UnknownNameError, "to be a function, got"),
-        ("adapt_cases:backbone", WANTED, RunError, "returns an nn.Module, got FeatureExtractor"),
-        ("adapt_cases:pictures", WANTED, RunError,
+        ("support.adapt_cases:OPTIONS", WANTED, UnknownNameError, "to be a function, got"),
+        ("support.adapt_cases:backbone", WANTED, RunError, "returns an nn.Module, got FeatureExtractor"),
+        ("support.adapt_cases:pictures", WANTED, RunError,
          "works without arguments .* got TypeError: .*missing 1 required .* Mend it, or name one"),
-        ("adapt_cases:failing", WANTED, RunError, "got ZeroDivisionError: division by zero. Mend"),
-        ("adapt_cases:Misread", WANTED, ShapeError, r"shape \(3, 8, 8\), got an error: .*'width'"),
-        ("adapt_cases:plain_factory", {**WANTED, "image_size": 40}, ShapeError, r"\(3, 40, 40\)"),
-        ("adapt_cases:plain_factory", {**WANTED, "mean": (0.5,), "std": (0.2,)}, ShapeError,
+        ("support.adapt_cases:failing", WANTED, RunError, "got ZeroDivisionError: division by zero. Mend"),
+        ("support.adapt_cases:Misread", WANTED, ShapeError, r"shape \(3, 8, 8\), got an error: .*'width'"),
+        ("support.adapt_cases:plain_factory", {**WANTED, "image_size": 40}, ShapeError, r"\(3, 40, 40\)"),
+        ("support.adapt_cases:plain_factory", {**WANTED, "mean": (0.5,), "std": (0.2,)}, ShapeError,
          r"reads images of shape \(1, 8, 8\).* Give image_size \(--image-size\), and mean and std"),
-        ("adapt_cases:plain_factory", {**WANTED, "classifier": "head"}, UnknownNameError,
+        ("support.adapt_cases:plain_factory", {**WANTED, "classifier": "head"}, UnknownNameError,
          "expected the classifier to be one of"),
-        ("adapt_cases:network", {**WANTED, "image_size": 16}, ShapeError, "images of shape"),
-        ("adapt_cases:plain_factory", {**WANTED, "std": (0.0,) * 3}, ShapeError, "std above 0"),
-        ("adapt_cases:plain_factory", {**WANTED, "crop": 1.5}, ShapeError, "crop above 0 up to 1"),
-        ("adapt_cases:plain_factory", {**WANTED, "mean": (1, 2)}, ShapeError, "one .grey. or"),
+        ("support.adapt_cases:network", {**WANTED, "image_size": 16}, ShapeError, "images of shape"),
+        ("support.adapt_cases:plain_factory", {**WANTED, "std": (0.0,) * 3}, ShapeError, "std above 0"),
+        ("support.adapt_cases:plain_factory", {**WANTED, "crop": 1.5}, ShapeError, "crop above 0 up to 1"),
+        ("support.adapt_cases:plain_factory", {**WANTED, "mean": (1, 2)}, ShapeError, "one .grey. or"),
     ],
 )  # fmt: skip
 def test_functions_that_do_not_fit(spec, given, error, text):

@@ -364,13 +364,13 @@ def test_predicting_needs_the_network_alone(tmp_path, monkeypatch):
 
 def test_code_is_run_only_when_it_is_named_again(tmp_path):
     given = {"image_size": 8, "mean": (0.5,) * 3, "std": (0.2,) * 3}
-    made = ns.fewshot.load_backbone("adapt_cases:plain_factory", **given)
+    made = ns.fewshot.load_backbone("support.adapt_cases:plain_factory", **given)
     images, labels = pictures((2, 2))
     learned = ns.FewShotClassifier("proto", made).fit(images, labels)
     learned.save(tmp_path / "birds")
     with pytest.raises(RunError, match=r"plain_factory' to be given.* as backbone \(--backbone\)"):
         ns.FewShotClassifier.load(tmp_path / "birds")
-    for again in ("adapt_cases:plain_factory", made):
+    for again in ("support.adapt_cases:plain_factory", made):
         read = ns.FewShotClassifier.load(tmp_path / "birds", again)
         assert np.array_equal(read.predict_proba(NEW), learned.predict_proba(NEW))
     assert isinstance(plain_factory(), nn.Module)
