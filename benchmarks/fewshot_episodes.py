@@ -30,8 +30,8 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     for name in METHODS:
         method = create_method(name)
         network = ns.create_model("cnn4", 64, image_size=SIDE)
-        learner = method.build(network, 64, (3, SIDE, SIDE)).eval()
-        make = partial(Evaluator, method, learner, dataset, (0.5,) * 3, (0.3,) * 3)
+        network = method.build(network, 64, (3, SIDE, SIDE)).eval()
+        make = partial(Evaluator, method, network, dataset, (0.5,) * 3, (0.3,) * 3)
         ready = make()
         ready.run(episodes)
         scoring[name] = partial(ready.run, episodes)

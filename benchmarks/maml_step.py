@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import neural_similarity as ns
-from neural_similarity.fewshot import Learner, Tasks, as_tasks, create_method, query_labels
+from neural_similarity.fewshot import FewShotNetwork, Tasks, as_tasks, create_method, query_labels
 
 from .timing import Timing, race
 
@@ -43,7 +43,7 @@ def tasks(n_shot: int, side: int) -> Tasks:
 
 def ours(batch: Tasks, side: int) -> Callable[[], None]:
     method = create_method("maml", inner_steps=INNER_STEPS, inner_lr=RATE)
-    learner = learner_of(side).train()
+    learner = network_of(side).train()
     optimiser = torch.optim.Adam(learner.parameters())
 
     def step() -> None:
@@ -55,7 +55,7 @@ def ours(batch: Tasks, side: int) -> Callable[[], None]:
 
 
 def theirs(higher: ModuleType, batch: Tasks, side: int) -> Callable[[], None]:
-    learner = learner_of(side)
+    learner = network_of(side)
     network = nn.Sequential(learner, learner.head).train()
     optimiser = torch.optim.Adam(network.parameters())
     inner = torch.optim.SGD(network.parameters(), lr=RATE)
@@ -73,7 +73,7 @@ def theirs(higher: ModuleType, batch: Tasks, side: int) -> Callable[[], None]:
     return step
 
 
-def learner_of(side: int) -> Learner:
+def network_of(side: int) -> FewShotNetwork:
     torch.manual_seed(1)
     network = ns.create_model("cnn4", N_WAY, image_size=side)
     return create_method("maml").build(network, N_WAY, (3, side, side))

@@ -24,11 +24,11 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     torch.manual_seed(0)
     method = create_method("static", epochs=4)
     network = ns.create_model("cnn4", 64, image_size=SIDE)
-    learner = method.build(network, 64, (3, SIDE, SIDE)).eval()
+    network = method.build(network, 64, (3, SIDE, SIDE)).eval()
     tables = {}
     for n_shot in (5, 1):
         support = torch.randn(EPISODES, N_WAY, n_shot, 3, SIDE, SIDE)
-        score = partial(method.scores, learner)
+        score = partial(method.scores, network)
         contestants: dict[str, Callable[[], object]] = {
             "one by one": partial(alone, score, support)
         }

@@ -1,7 +1,7 @@
 """How good are the backbones that come with the package, and what does half precision cost?
 
-Makes the files of ``src/neural_similarity/adapt/backbones/pretrained`` and their card from two runs that
-were trained alike but for the similarity, such as two rows of Table 6::
+Makes the files of ``src/neural_similarity/adapt/backbones/pretrained`` and their card from two
+runs that differ in their similarity alone, such as two rows of Table 6::
 
     nsl reproduce table6 --rows dynamic,finetune --seeds 1
     python -m experiments.backbone runs/reproduce/table6/short/{dynamic-0,finetune-0}
@@ -103,10 +103,10 @@ def accuracies(backbone: adapt.FeatureExtractor, test: MemorySet, episodes: int)
     for name in METHODS:
         for shots in (1, 5):
             method = fewshot.create_method(name)
-            learner = method.build(backbone.module, 5, backbone.image_shape).eval()
+            network = method.build(backbone.module, 5, backbone.image_shape).eval()
             drawn = Episodes(test.labels, 5, shots, 15, seed=0, count=episodes)
             mean, std = preprocessing.mean, preprocessing.std
-            result = fewshot.evaluate_method(method, learner, test, drawn, mean=mean, std=std)
+            result = fewshot.evaluate_method(method, network, test, drawn, mean=mean, std=std)
             found[f"{name}, {shots} shot"] = f"{result.mean:.1%} ± {result.interval:.1%}"
     return found
 

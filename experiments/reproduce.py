@@ -172,7 +172,7 @@ def _run(
             work,
             None if data_dir is None else str(data_dir),
             tell=lambda line: print(line, flush=True),
-            watch=shown.training,
+            callback=shown.training,
             tests=shown.tests,
         )
         missing = len(queue.missing(jobs))
@@ -197,9 +197,9 @@ class _Shown:
         from neural_similarity.cli._progress import TrainingBar
 
         self._take_away()
-        watch = TrainingBar(self.bar, name)
-        self.name, self.task = name, watch.task
-        return watch
+        callback = TrainingBar(self.bar, name)
+        self.name, self.task = name, callback.task
+        return callback
 
     def tests(self, name: str, done: int, total: int) -> None:
         """Episodes of a test, as far as they are."""

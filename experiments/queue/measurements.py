@@ -32,7 +32,7 @@ def about_run(run: Run | FewShotRun, config: TrainConfig | FewShotConfig) -> dic
     """Everything about a run but what was found."""
     known, metrics = run.environment(), run.metrics()
     shape = (len(known["classes"]), known["in_channels"], known["image_size"])
-    network = build_model(config, *shape) if isinstance(run, Run) else run.build_learner(*shape)
+    network = build_model(config, *shape) if isinstance(run, Run) else run.build_network(*shape)
     times = sorted(line["step_seconds"] for line in metrics if line["kind"] == "train")
     return {
         "config": {**config.to_dict(), "data_dir": None},
@@ -50,7 +50,7 @@ def _taps_off(run: Run | FewShotRun) -> dict[str, Any]:
     """How many taps kernel shapes have switched off, and of how many, if there are any."""
     if run.config.structure != "kernel_shape" or not run.has_checkpoint():
         return {}
-    network = run.load_model() if isinstance(run, Run) else run.load_learner()
+    network = run.load_model() if isinstance(run, Run) else run.load_network()
     kinds = (SimilarityParametrization, PredictedSimilarity)
     layers = (module for module in network.modules() if isinstance(module, kinds))
     shapes = [D for layer in layers if (D := layer.kernel_shape()) is not None]

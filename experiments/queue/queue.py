@@ -50,7 +50,7 @@ class Queue:
         work: folder of runs.
         data_dir: where data sets are.
         tell: is told what begins, ends and waits, a line each.
-        watch: makes what is told of a job's metrics, from its name.
+        callback: makes what is told of a job's metrics, from its name.
         tests: is told of a job's tests: name, episodes done, all of them.
     """
 
@@ -58,7 +58,7 @@ class Queue:
     work: Path
     data_dir: str | None = None
     tell: Tell = print
-    watch: Callable[[str], Callable[[dict[str, Any]], None]] | None = None
+    callback: Callable[[str], Callable[[dict[str, Any]], None]] | None = None
     tests: Callable[[str, int, int], None] | None = None
 
     def missing(self, jobs: Sequence[Job]) -> list[Job]:
@@ -145,7 +145,9 @@ class Queue:
         run, ended = self._carried_out(job)
         found = {**about_run(run, self._told_config(job)), **ended}
         if isinstance(run, FewShotRun):
-            tests = [] if ended else run.evaluate([Trial(n) for n in SHOTS], watch=self._tests(job))
+            tests = (
+                [] if ended else run.evaluate([Trial(n) for n in SHOTS], callback=self._tests(job))
+            )
             return {**about, **found, **self._networks(run), "tests": [kept(t) for t in tests]}
         last = [line for line in run.metrics() if line["kind"] == "eval"][-1:]
         error = {} if ended or not last else {"error": last[0]["error"]}
@@ -154,12 +156,12 @@ class Queue:
     def _carried_out(self, job: Job) -> tuple[Run | FewShotRun, dict[str, Any]]:
         """Train, or go on; to diverge is a result, too."""
         run = self._run(job)
-        watch = None if self.watch is None else self.watch(job.name)
+        callback = None if self.callback is None else self.callback(job.name)
         try:
             if isinstance(run, FewShotRun):
-                train_method(run.config, run.folder, resume=True, watch=watch)
+                train_method(run.config, run.folder, resume=True, callback=callback)
             else:
-                train(run.config, run.folder, resume=True, watch=watch)
+                train(run.config, run.folder, resume=True, callback=callback)
         except DivergedError as error:
             return run, {"diverged": error.step}
         return run, {}

@@ -123,10 +123,10 @@ def test_a_run_of_a_few_shot_method(tmp_path, monkeypatch):
     tiny = {"options": {"width": 4}, "steps": 1, "n_way": 2, "n_shot": 1, "n_query": 1}
     train_method(FewShotConfig(method="proto", val_episodes=2, **tiny, threads=1), tmp_path / "run")
     made = load_backbone(tmp_path / "run")
-    learner = FewShotRun.open(tmp_path / "run").load_learner()
+    network = FewShotRun.open(tmp_path / "run").load_network()
     images = torch.rand(2, 1, 28, 28)
     with torch.no_grad():
-        assert torch.equal(made.module(images).flatten(1), learner(images))
+        assert torch.equal(made.module(images).flatten(1), network(images))
     assert made.image_shape == (1, 28, 28)
 
 
@@ -205,28 +205,29 @@ def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
 @pytest.mark.parametrize(
     ("spec", "given", "error", "text"),
     [
-        ("support.adapt_cases:plain_factory", {}, ShapeError,
+        (":plain_factory", {}, ShapeError,
          r"got no image_size, mean, std\. .* \(--image-size, --mean, --std\)"),
-        ("support.adapt_cases:nothing", WANTED, UnknownNameError, "that can be imported, got"),
+        (":nothing", WANTED, UnknownNameError, "that can be imported, got"),
         ("no_such_module:f", WANTED, UnknownNameError, "that can be imported, got"),
-        ("support.adapt_cases:OPTIONS", WANTED, UnknownNameError, "to be a function, got"),
-        ("support.adapt_cases:backbone", WANTED, RunError, "returns an nn.Module, got FeatureExtractor"),
-        ("support.adapt_cases:pictures", WANTED, RunError,
+        (":OPTIONS", WANTED, UnknownNameError, "to be a function, got"),
+        (":backbone", WANTED, RunError, "returns an nn.Module, got FeatureExtractor"),
+        (":pictures", WANTED, RunError,
          "works without arguments .* got TypeError: .*missing 1 required .* Mend it, or name one"),
-        ("support.adapt_cases:failing", WANTED, RunError, "got ZeroDivisionError: division by zero. Mend"),
-        ("support.adapt_cases:Misread", WANTED, ShapeError, r"shape \(3, 8, 8\), got an error: .*'width'"),
-        ("support.adapt_cases:plain_factory", {**WANTED, "image_size": 40}, ShapeError, r"\(3, 40, 40\)"),
-        ("support.adapt_cases:plain_factory", {**WANTED, "mean": (0.5,), "std": (0.2,)}, ShapeError,
+        (":failing", WANTED, RunError, "got ZeroDivisionError: division by zero. Mend"),
+        (":Misread", WANTED, ShapeError, r"shape \(3, 8, 8\), got an error: .*'width'"),
+        (":plain_factory", {**WANTED, "image_size": 40}, ShapeError, r"\(3, 40, 40\)"),
+        (":plain_factory", {**WANTED, "mean": (0.5,), "std": (0.2,)}, ShapeError,
          r"reads images of shape \(1, 8, 8\).* Give image_size \(--image-size\), and mean and std"),
-        ("support.adapt_cases:plain_factory", {**WANTED, "classifier": "head"}, UnknownNameError,
+        (":plain_factory", {**WANTED, "classifier": "head"}, UnknownNameError,
          "expected the classifier to be one of"),
-        ("support.adapt_cases:network", {**WANTED, "image_size": 16}, ShapeError, "images of shape"),
-        ("support.adapt_cases:plain_factory", {**WANTED, "std": (0.0,) * 3}, ShapeError, "std above 0"),
-        ("support.adapt_cases:plain_factory", {**WANTED, "crop": 1.5}, ShapeError, "crop above 0 up to 1"),
-        ("support.adapt_cases:plain_factory", {**WANTED, "mean": (1, 2)}, ShapeError, "one .grey. or"),
+        (":network", {**WANTED, "image_size": 16}, ShapeError, "images of shape"),
+        (":plain_factory", {**WANTED, "std": (0.0,) * 3}, ShapeError, "std above 0"),
+        (":plain_factory", {**WANTED, "crop": 1.5}, ShapeError, "crop above 0 up to 1"),
+        (":plain_factory", {**WANTED, "mean": (1, 2)}, ShapeError, "one .grey. or"),
     ],
 )  # fmt: skip
 def test_functions_that_do_not_fit(spec, given, error, text):
+    spec = f"support.adapt_cases{spec}" if spec.startswith(":") else spec
     with pytest.raises(error, match=text):
         load_backbone(spec, **given)
 

@@ -21,7 +21,7 @@ def test_with_equally_many_images_heads_are_the_methods(name):
     flat = X.flatten(0, 1)
     options = {"epochs": 7} if name == "finetune" else {}
     method = create_method(name, **options)
-    learner = method.build(nn.Flatten(), 3, (6, 1, 1)).double()
+    network = method.build(nn.Flatten(), 3, (6, 1, 1)).double()
     if name == "ridge":
         centre = flat.mean(0)
         head = heads.ridge(flat, labels, 3).double()
@@ -29,9 +29,9 @@ def test_with_equally_many_images_heads_are_the_methods(name):
         for strength in heads._RIDGES.tolist():
             scale = (flat - centre).square().sum(1).mean().item()
             with torch.no_grad():
-                learner.head.log_ridge.fill_(np.log(strength * scale))
+                network.head.log_ridge.fill_(np.log(strength * scale))
                 scores = [
-                    method.feature_scores(learner, (X - centre)[None], at[None] - centre)[0]
+                    method.feature_scores(network, (X - centre)[None], at[None] - centre)[0]
                     for at in (flat, query)
                 ]
             answers.append(scores[1])
@@ -40,7 +40,7 @@ def test_with_equally_many_images_heads_are_the_methods(name):
     else:
         head = (heads.prototypes if name == "proto" else _tuned(method))(flat, labels, 3).double()
         scale = heads.SCALE if name == "proto" else 1
-        expected = scale * method.feature_scores(learner, X[None], query[None])[0]
+        expected = scale * method.feature_scores(network, X[None], query[None])[0]
     with torch.no_grad():
         got = head(query)
     # scores that differ by one number for all classes say the same; weights are float32

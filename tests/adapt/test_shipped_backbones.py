@@ -50,7 +50,7 @@ def test_they_tell_characters_apart_that_they_never_saw(name):
 @torch.no_grad()
 def accuracy(network, glyphs):
     method = fewshot.create_method("proto")
-    learner = method.build(network, 5, (3, 32, 32)).eval()
+    network = method.build(network, 5, (3, 32, 32)).eval()
     episodes = Episodes(glyphs.labels, 5, 5, 10, seed=0, count=20)
     right = []
     for start in range(20):
@@ -60,6 +60,6 @@ def accuracy(network, glyphs):
             / 0.25
             for rows in (support, query.flatten(1))
         ]
-        scores = method.scores(learner, *images)
+        scores = method.scores(network, *images)
         right.append((scores.argmax(-1) == fewshot.query_labels(5, 10)).float().mean())
     return torch.stack(right).mean().item()

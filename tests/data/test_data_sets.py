@@ -45,7 +45,7 @@ def test_a_set_tells_its_sizes_and_gives_subsets():
     assert torch.equal(part.images, dataset.images[[3, 1, 1]])
     assert part.labels.tolist() == [3, 1, 1]
     assert part.classes == dataset.classes
-    assert part.copy == dataset.copy
+    assert part.fingerprint == dataset.fingerprint
 
 
 def test_statistics_are_those_of_all_pixels():
@@ -66,7 +66,7 @@ def test_the_copy_changes_with_a_pixel_a_label_or_the_shape():
     brighter[3, 1, 2, 2] ^= 1
     relabelled[0] = 2
     copies = {
-        MemorySet.of("fake", i, n, dataset.classes).copy
+        MemorySet.of("fake", i, n, dataset.classes).fingerprint
         for i, n in (
             (images, labels),
             (brighter, labels),
@@ -75,7 +75,7 @@ def test_the_copy_changes_with_a_pixel_a_label_or_the_shape():
         )
     }
     assert len(copies) == 4
-    assert MemorySet.of("fake", images.clone(), labels.clone(), ("a",) * 4).copy in copies
+    assert MemorySet.of("fake", images.clone(), labels.clone(), ("a",) * 4).fingerprint in copies
 
 
 def test_sets_that_do_not_fit():
@@ -122,10 +122,10 @@ def test_digits():
     assert len(training) + len(test) == 1797
     assert abs(len(test) / 1797 - 0.3) < 0.005
     assert int(training.images.max()) == 255
-    assert training.copy == test.copy
+    assert training.fingerprint == test.fingerprint
     larger = load_dataset("digits", image_size=16)
     assert larger.image_size == (16, 16)
-    assert larger.copy != training.copy
+    assert larger.fingerprint != training.fingerprint
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -177,7 +177,7 @@ def test_cifar(tmp_path, name, files):
         assert torch.equal(dataset.images[:, 0, 0, 0].long(), dataset.labels)
         assert dataset.labels.bincount().tolist() == [batches] * files.classes
         assert dataset.classes[3] == "class 3"
-    assert load_dataset(name, "test", folder).copy == dataset.copy
+    assert load_dataset(name, "test", folder).fingerprint == dataset.fingerprint
 
 
 @pytest.mark.parametrize(("name", "splits"), [("cifar-fs", CIFAR_FS), ("fc100", FC100)])
@@ -249,13 +249,13 @@ def cifar10(tmp_path):
 def test_arrays_of_either_numpy_are_read(tmp_path, module):
     folder = cifar10(tmp_path)
     path = folder / "test_batch"
-    before = load_dataset("cifar10", "test", tmp_path).copy
+    before = load_dataset("cifar10", "test", tmp_path).fingerprint
     content = path.read_bytes()
     assert b"cnumpy._core.multiarray\n" in content or b"cnumpy.core.multiarray\n" in content
     for written in (b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n"):
         content = content.replace(written, b"c" + module + b"\n")
     path.write_bytes(content)
-    assert load_dataset("cifar10", "test", tmp_path).copy == before
+    assert load_dataset("cifar10", "test", tmp_path).fingerprint == before
 
 
 @pytest.mark.parametrize(

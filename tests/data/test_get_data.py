@@ -41,7 +41,9 @@ def test_a_set_is_fetched_and_can_be_read(server, tmp_path, monkeypatch, name, i
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     seen = {}
     root = tmp_path / "data"
-    got = get_data(name, root, watch=lambda file, done, total: seen.update({file: (done, total)}))
+    got = get_data(
+        name, root, callback=lambda file, done, total: seen.update({file: (done, total)})
+    )
     assert got.state == "fetched"
     assert got.folder == root / SOURCES[name].folders[0]
     assert list(seen) == [file.name for file in SOURCES[name].files]

@@ -121,12 +121,12 @@ def test_files_are_checked_once_and_again_when_they_change(tmp_path, monkeypatch
     )
     first = load_dataset("imagefolder", "train", tmp_path)
     assert len(checked) == len(first) == 10
-    assert load_dataset("imagefolder", "train", tmp_path).copy == first.copy
+    assert load_dataset("imagefolder", "train", tmp_path).fingerprint == first.fingerprint
     assert len(checked) == 10
     damage(photos)
     second = load_dataset("imagefolder", "train", tmp_path)
     assert (len(checked), len(second)) == (20, 7)
-    assert second.copy != first.copy
+    assert second.fingerprint != first.fingerprint
     for kept in (tmp_path / "cache").glob("*.json"):
         kept.write_text("{")
     assert len(load_dataset("imagefolder", "train", tmp_path)) == 7
@@ -254,7 +254,7 @@ def test_mini_imagenet_is_kept_decoded(tmp_path, monkeypatch):
     monkeypatch.setattr(mini_imagenet, "read_images", lambda *_: pytest.fail("decoded again"))
     again = load_dataset("mini-imagenet", "train", tmp_path)
     assert torch.equal(again.images, dataset.images)
-    assert (again.copy, again.classes) == (dataset.copy, dataset.classes)
+    assert (again.fingerprint, again.classes) == (dataset.fingerprint, dataset.classes)
 
 
 @pytest.mark.parametrize("harm", [lambda b: b[:-50], lambda b: b[:-50] + bytes(50), lambda b: b""])
@@ -264,10 +264,10 @@ def test_a_damaged_cache_is_made_again(tmp_path, harm, caplog):
     (kept,) = (tmp_path / "cache").glob("*.safetensors")
     kept.write_bytes(harm(kept.read_bytes()))
     again = load_dataset("mini-imagenet", "test", tmp_path)
-    assert again.copy == dataset.copy
+    assert again.fingerprint == dataset.fingerprint
     assert "is damaged and will be made again" in caplog.text
     caplog.clear()
-    assert load_dataset("mini-imagenet", "test", tmp_path).copy == dataset.copy
+    assert load_dataset("mini-imagenet", "test", tmp_path).fingerprint == dataset.fingerprint
     assert not caplog.text
 
 

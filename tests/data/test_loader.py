@@ -184,7 +184,7 @@ def test_validation_takes_its_share_of_every_class():
     training, validation = split_validation(dataset, 0.2, seed=5)
     assert validation.labels.bincount().tolist() == [2, 2, 2, 2]
     assert training.labels.bincount().tolist() == [9, 9, 9, 8]
-    assert training.copy == validation.copy == dataset.copy
+    assert training.fingerprint == validation.fingerprint == dataset.fingerprint
     pixels = {
         tuple(image.flatten().tolist()) for part in (training, validation) for image in part.images
     }

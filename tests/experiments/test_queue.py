@@ -67,7 +67,7 @@ def test_a_killed_run_goes_on(tmp_path, monkeypatch):
     whole.run(jobs)
     halves = Queue(tmp_path / "halves", tmp_path / "work2", tell=lambda line: None)
     with pytest.raises(Killed):
-        replace(halves, watch=lambda name: killed_at(2)).run(jobs)
+        replace(halves, callback=lambda name: killed_at(2)).run(jobs)
     assert halves.missing(jobs) == jobs
     monkeypatch.setattr("experiments.work.commit", lambda: "newer")
     halves.run(jobs)
@@ -205,7 +205,7 @@ def test_what_was_begun_with_other_settings_is_set_aside(tmp_path):
     faster = replace(job, row=replace(job.row, change=lambda base: replace(base, lr=0.5)))
     for other in (faster, faster):
         with pytest.raises(Killed):
-            replace(queue, watch=lambda name: killed_at(2)).run([other])
+            replace(queue, callback=lambda name: killed_at(2)).run([other])
     assert len(said) == 2, "the same settings are gone on with"
     queue.run([job])
     assert said[3] == "table4/smoke/cnn-0: begun with other settings; set aside as cnn-0.old-1"

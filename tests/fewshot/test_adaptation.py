@@ -6,7 +6,7 @@ from weakref import WeakSet
 import pytest
 import torch
 import torch.nn.functional as F
-from support.fewshot_cases import IMAGE, N_WAY, backbone, episodes, learner_of, made
+from support.fewshot_cases import IMAGE, N_WAY, backbone, episodes, made, network_of
 from torch import nn
 
 import neural_similarity as ns
@@ -22,29 +22,29 @@ def numbers(tensors) -> int:
     return sum(t.numel() for t in tensors)
 
 
-def shaken(learner):
+def shaken(network):
     """Off the identity, where predictors and similarities would hide mistakes."""
     with torch.no_grad():
-        for parameter in similarity_parameters(learner.backbone):
+        for parameter in similarity_parameters(network.backbone):
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return learner
+    return network
 
 
 @pytest.mark.parametrize("start", ["zero", "prototypes"])
 @pytest.mark.parametrize(("name", "options"), [("static", {}), ("finetune", {"tune": "all"})])
 def test_tuning_by_the_optimiser_of_torch(name, options, start):
-    method, learner = made(name, lr=0.3, epochs=5, start=start, **options)
+    method, network = made(name, lr=0.3, epochs=5, start=start, **options)
     support, query = episodes(1)
     queries = query.flatten(1, 2)
-    scores = method.scores(learner, support, queries)[0]
+    scores = method.scores(network, support, queries)[0]
 
-    copy = deepcopy(learner)
+    copy = deepcopy(network)
     tuned = list(
         similarity_parameters(copy.backbone) if name == "static" else copy.backbone.parameters()
     )
-    linear = nn.Linear(learner.num_features, N_WAY).double()
+    linear = nn.Linear(network.num_features, N_WAY).double()
     images, labels = support[0].flatten(0, 1), query_labels(*support.shape[1:3])
-    prototypes = learner(images).detach().unflatten(0, support.shape[1:3]).mean(1)
+    prototypes = network(images).detach().unflatten(0, support.shape[1:3]).mean(1)
     prototypes = prototypes * (start == "prototypes")
     with torch.no_grad():
         linear.weight.copy_(2 * prototypes)
@@ -61,26 +61,26 @@ def test_tuning_by_the_optimiser_of_torch(name, options, start):
         F.cross_entropy(linear(copy(images[rows])), labels[rows]).backward()
         optimiser.step()
     torch.testing.assert_close(scores, linear(copy(queries[0])).detach(), **CLOSE)
-    untuned = linear(learner(queries[0])).detach()
+    untuned = linear(network(queries[0])).detach()
     assert not torch.allclose(scores, untuned, atol=1e-3)  # the network itself was tuned
-    assert numbers([*tuned, *linear.parameters()]) == method.adapted(learner, N_WAY)
+    assert numbers([*tuned, *linear.parameters()]) == method.adapted(network, N_WAY)
 
 
 def test_static_trains_the_plain_network():
-    method, learner = made("static")
+    method, network = made("static")
     plain = create_method("finetune").build(backbone(), N_WAY, IMAGE)
-    assert not any(p.requires_grad for p in similarity_parameters(learner.backbone))
-    trained = numbers(p for p in learner.parameters() if p.requires_grad)
+    assert not any(p.requires_grad for p in similarity_parameters(network.backbone))
+    trained = numbers(p for p in network.parameters() if p.requires_grad)
     assert trained == numbers(plain.parameters())
-    assert method.adapted(learner, 5) == 2 * 9 + 5 * (learner.num_features + 1)
+    assert method.adapted(network, 5) == 2 * 9 + 5 * (network.num_features + 1)
 
 
 def test_dynamic_tunes_the_classifier_alone():
-    method, learner = made("dynamic")
+    method, network = made("dynamic")
     assert method.from_features
-    assert method.adapted(learner, 5) == 5 * (learner.num_features + 1)
-    assert all(p.requires_grad for p in learner.parameters())
-    first = next(m for m in learner.backbone.modules() if isinstance(m, ns.nn.DynamicConv2d))
+    assert method.adapted(network, 5) == 5 * (network.num_features + 1)
+    assert all(p.requires_grad for p in network.parameters())
+    first = next(m for m in network.backbone.modules() if isinstance(m, ns.nn.DynamicConv2d))
     assert numbers(first.predictor.parameters()) > 0
 
 
@@ -93,19 +93,19 @@ def test_a_similarity_of_your_own_is_kept(name):
     }[name]
     model = backbone(config)
     before = numbers(similarity_parameters(model))
-    learner = create_method(name).build(model, N_WAY, IMAGE)
-    assert numbers(similarity_parameters(learner.backbone)) == before
+    network = create_method(name).build(model, N_WAY, IMAGE)
+    assert numbers(similarity_parameters(network.backbone)) == before
 
 
 @pytest.mark.parametrize("start", ["learned", "zero", "prototypes"])
 @pytest.mark.parametrize("name", META)
 def test_meta_gradients_by_finite_differences(name, start):
-    method, learner = made(name, start=start, inner_steps=3, inner_lr=0.05)
-    shaken(learner)
-    _smooth(learner)
+    method, network = made(name, start=start, inner_steps=3, inner_lr=0.05)
+    shaken(network)
+    _smooth(network)
     tasks = as_tasks(*episodes(2))
-    method.loss(learner, tasks).backward()
-    for key, parameter in learner.named_parameters():
+    method.loss(network, tasks).backward()
+    for key, parameter in network.named_parameters():
         if not parameter.requires_grad:
             continue
         direction = torch.randn_like(parameter)
@@ -114,7 +114,7 @@ def test_meta_gradients_by_finite_differences(name, start):
         for sign in (1, -1):
             with torch.no_grad():
                 parameter.add_(sign * step)
-            losses.append(method.loss(learner, tasks).item())
+            losses.append(method.loss(network, tasks).item())
             with torch.no_grad():
                 parameter.sub_(sign * step)
         expected = (losses[0] - losses[1]) / 2
@@ -122,9 +122,9 @@ def test_meta_gradients_by_finite_differences(name, start):
         assert (parameter.grad * step).sum().item() == pytest.approx(expected, 1e-4, 1e-12), key
 
 
-def _smooth(learner):
+def _smooth(network):
     """Softplus and average pooling: differences across a kink are no derivatives."""
-    for module in learner.modules():
+    for module in network.modules():
         for name, child in module.named_children():
             if isinstance(child, nn.ReLU):
                 setattr(module, name, nn.Softplus())
@@ -134,11 +134,11 @@ def _smooth(learner):
 
 def test_a_step_of_maml_by_hand():
     """θ' = θ − α ∇L(θ), twice, on a copy of the network."""
-    method, learner = made("maml", inner_lr=0.1, test_steps=2)
+    method, network = made("maml", inner_lr=0.1, test_steps=2)
     support, query = episodes(1)
     with torch.no_grad():
-        scores = method.scores(learner, support, query.flatten(1, 2))
-    copy = deepcopy(learner)
+        scores = method.scores(network, support, query.flatten(1, 2))
+    copy = deepcopy(network)
     optimiser = torch.optim.SGD(copy.parameters(), lr=0.1)
     for _ in range(2):
         optimiser.zero_grad()
@@ -153,17 +153,17 @@ def test_a_step_of_maml_by_hand():
 @pytest.mark.parametrize("name", META)
 def test_first_order_leaves_out_second_derivatives(name):
     """Its gradient is that of the queries' loss at the adapted tensors."""
-    method, learner = made(name, first_order=True, inner_lr=0.05, start="learned")
+    method, network = made(name, first_order=True, inner_lr=0.05, start="learned")
     second = create_method(name, inner_lr=0.05, start="learned")
-    shaken(learner)
+    shaken(network)
     tasks = as_tasks(*episodes(1))
-    parameters = dict(learner.backbone.named_parameters())
-    ours = torch.autograd.grad(method.loss(learner, tasks), learner.head.weight)[0]
-    full = torch.autograd.grad(second.loss(learner, tasks), learner.head.weight)[0]
-    fitted = method.fit(learner, tasks.support[0], method.inner_steps, False)
+    parameters = dict(network.backbone.named_parameters())
+    ours = torch.autograd.grad(method.loss(network, tasks), network.head.weight)[0]
+    full = torch.autograd.grad(second.loss(network, tasks), network.head.weight)[0]
+    fitted = method.fit(network, tasks.support[0], method.inner_steps, False)
     leaves = {key: tensor.detach().requires_grad_() for key, tensor in fitted.items()}
     own = {key: leaf for key, leaf in leaves.items() if key in parameters}
-    features = torch.func.functional_call(learner.backbone, own, (tasks.query[0],))
+    features = torch.func.functional_call(network.backbone, own, (tasks.query[0],))
     loss = F.cross_entropy(F.linear(features, leaves[WEIGHT], leaves[BIAS]), tasks.labels[0])
     expected = torch.autograd.grad(loss, leaves[WEIGHT])[0]
     torch.testing.assert_close(ours, expected, **CLOSE)
@@ -172,14 +172,14 @@ def test_first_order_leaves_out_second_derivatives(name):
 
 @pytest.mark.parametrize("name", ["meta_static", "meta_dynamic"])
 def test_meta_learning_moves_similarity_and_classifier_alone(name):
-    method, learner = made(name, start="learned")
-    theta = set(method.names(learner))
-    before = {key: value.clone() for key, value in learner.state_dict().items()}
-    learner.train()
-    optimiser = torch.optim.SGD([p for p in learner.parameters() if p.requires_grad], lr=0.1)
-    method.loss(learner, as_tasks(*episodes())).backward()
+    method, network = made(name, start="learned")
+    theta = set(method.names(network))
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    network.train()
+    optimiser = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.1)
+    method.loss(network, as_tasks(*episodes())).backward()
     optimiser.step()
-    for key, value in learner.state_dict().items():
+    for key, value in network.state_dict().items():
         moves = key.removeprefix("backbone.") in theta or key.startswith("head.")
         assert torch.equal(value, before[key]) != moves, key
 
@@ -189,14 +189,14 @@ def test_further_steps_are_the_classifiers(name):
     """Twenty steps of the classifier on features that no longer move."""
     few = create_method(name, classifier_steps=1)
     many = create_method(name)
-    learner = shaken(learner_of(few))
+    network = shaken(network_of(few))
     support, _ = episodes(1)
-    ours, more = (m.fit(learner, support[0], 5, False) for m in (few, many))
-    for key in few.names(learner):
+    ours, more = (m.fit(network, support[0], 5, False) for m in (few, many))
+    for key in few.names(network):
         assert torch.equal(ours[key], more[key])
-        assert not torch.equal(ours[key], dict(learner.backbone.named_parameters())[key])
-    own = {key: ours[key] for key in few.names(learner)}
-    features = torch.func.functional_call(learner.backbone, own, (support[0].flatten(0, 1),))
+        assert not torch.equal(ours[key], dict(network.backbone.named_parameters())[key])
+    own = {key: ours[key] for key in few.names(network)}
+    features = torch.func.functional_call(network.backbone, own, (support[0].flatten(0, 1),))
     weight, bias = (ours[key].detach().requires_grad_() for key in (WEIGHT, BIAS))
     optimiser = torch.optim.SGD([weight, bias], lr=0.2)
     for _ in range(19):
@@ -209,15 +209,15 @@ def test_further_steps_are_the_classifiers(name):
 
 
 def test_what_is_adapted_of_a_predictor():
-    learner = learner_of(create_method("meta_dynamic"))
+    network = network_of(create_method("meta_dynamic"))
     counts = {}
     for part in ("gains", "last", "all"):
         method = create_method("meta_dynamic", part=part)
-        counts[part] = method.adapted(learner, 0)
-    layers = [m for m in learner.backbone.modules() if isinstance(m, ns.nn.DynamicConv2d)]
+        counts[part] = method.adapted(network, 0)
+    layers = [m for m in network.backbone.modules() if isinstance(m, ns.nn.DynamicConv2d)]
     assert counts["gains"] == 18 * len(layers) == 36
     assert counts["last"] == 36 + 2 * 9 * 64 * 9
-    assert counts["all"] == numbers(similarity_parameters(learner.backbone))
+    assert counts["all"] == numbers(similarity_parameters(network.backbone))
     bare = backbone(ns.DynamicSimilarity(predictor=ns.SpherePredictor(8, batch_norm=False)))
     method = create_method("meta_dynamic")
     assert method.adapted(method.build(bare, N_WAY, IMAGE), 0) == 2 * 9 * 8 * 9
@@ -225,32 +225,32 @@ def test_what_is_adapted_of_a_predictor():
 
 @pytest.mark.parametrize("name", ["maml", "meta_static"])
 def test_ways_that_were_not_learned(name):
-    method, learner = made(name, start="learned")
+    method, network = made(name, start="learned")
     support, query = episodes(1)
     with pytest.raises(ns.ShapeError, match=r"episodes of 3 ways, got 2\. The beginning of"):
-        method.scores(learner, support[:, :2], query.flatten(1, 2))
-    method, learner = made(name, start="zero")
-    assert method.scores(learner, support[:, :2], query.flatten(1, 2)).shape[-1] == 2
+        method.scores(network, support[:, :2], query.flatten(1, 2))
+    method, network = made(name, start="zero")
+    assert method.scores(network, support[:, :2], query.flatten(1, 2)).shape[-1] == 2
 
 
 def test_a_frozen_learner_still_adapts():
-    method, learner = made("maml")
+    method, network = made("maml")
     support, query = episodes(1)
-    expected = method.scores(learner, support, query.flatten(1, 2))
-    learner.requires_grad_(False)
-    assert torch.equal(method.scores(learner, support, query.flatten(1, 2)), expected)
+    expected = method.scores(network, support, query.flatten(1, 2))
+    network.requires_grad_(False)
+    assert torch.equal(method.scores(network, support, query.flatten(1, 2)), expected)
 
 
 @pytest.mark.parametrize("name", ["meta_static", "meta_dynamic"])
 def test_recomputing_changes_nothing_but_memory(name):
     tasks = as_tasks(*episodes())
-    method, learner = made(name, start="learned")
-    shaken(learner)
-    trained = [p for p in learner.parameters() if p.requires_grad]
+    method, network = made(name, start="learned")
+    shaken(network)
+    trained = [p for p in network.parameters() if p.requires_grad]
     gradients = []
     for recompute in (True, False):
         method = create_method(name, start="learned", recompute=recompute)
-        gradients.append(torch.autograd.grad(method.loss(learner, tasks), trained))
+        gradients.append(torch.autograd.grad(method.loss(network, tasks), trained))
     for ours, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, theirs, **CLOSE)
 
@@ -259,8 +259,8 @@ def test_recomputing_changes_nothing_but_memory(name):
 def test_tasks_are_forgotten_one_by_one(name):
     """The gradient is that of the mean, and what a task was computed from is gone with it."""
     tasks = as_tasks(*episodes(3))
-    method, learner = made(name)
-    trained = [p for p in learner.parameters() if p.requires_grad]
+    method, network = made(name)
+    trained = [p for p in network.parameters() if p.requires_grad]
     alive, most = WeakSet(), 0
 
     def pack(tensor):
@@ -270,12 +270,12 @@ def test_tasks_are_forgotten_one_by_one(name):
         return held
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda held: held.tensor):
-        loss = method.loss(learner, tasks)
+        loss = method.loss(network, tasks)
         assert len(alive) == 0
         whole, most = most, 0
-        method.loss(learner, Tasks(*(part[:1] for part in tasks)))
+        method.loss(network, Tasks(*(part[:1] for part in tasks)))
     assert whole == most > 0, "three tasks hold no more than one"
-    wanted = torch.stack(list(method._losses(learner, tasks))).mean()
+    wanted = torch.stack(list(method._losses(network, tasks))).mean()
     torch.testing.assert_close(loss, wanted)
     for ours, theirs in zip(
         torch.autograd.grad(2 * loss, trained),
@@ -289,9 +289,9 @@ def test_memory_grows_with_the_similarity():
     """Each step keeps what is adapted: no activation, and no kernel, of which there are many."""
     wide = {"width": 64, "growth": (1,), "depths": (2,)}
     method = create_method("meta_static")
-    learner = method.build(backbone("static", **wide), N_WAY, IMAGE).eval()
-    adapted = 8 * method.adapted(learner, N_WAY)
-    assert adapted < 8 * numbers(learner.parameters()) / 3
+    network = method.build(backbone("static", **wide), N_WAY, IMAGE).eval()
+    adapted = 8 * method.adapted(network, N_WAY)
+    assert adapted < 8 * numbers(network.parameters()) / 3
     tasks = as_tasks(*episodes(1))
 
     def kept(steps: int, **options) -> int:
@@ -303,7 +303,7 @@ def test_memory_grows_with_the_similarity():
 
         method = create_method("meta_static", inner_steps=steps, **options)
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda held: held.tensor):
-            (loss,) = method._losses(learner, tasks)
+            (loss,) = method._losses(network, tasks)
         storages = [held.tensor.untyped_storage() for held in alive]
         total = sum({s.data_ptr(): s.nbytes() for s in storages}.values())
         del loss

@@ -14,9 +14,9 @@ from neural_similarity.fewshot import query_labels
 CLOSE = {"rtol": 1e-7, "atol": 1e-9}  # double precision, a few steps
 
 
-def in_training_mode(learner):
+def in_training_mode(network):
     """A twin whose BatchNorm goes by the batch that it is given."""
-    twin = copy.deepcopy(learner)
+    twin = copy.deepcopy(network)
     for module in twin.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.train()
@@ -26,23 +26,23 @@ def in_training_mode(learner):
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", ["proto", "ridge", "nearest"])
 def test_features_are_of_support_and_queries_together(name, training):
-    method, learner = made(name, batch_norm="batch")
+    method, network = made(name, batch_norm="batch")
     support, query = episodes(1)
-    twin = in_training_mode(learner)
-    learner.train(training)
+    twin = in_training_mode(network)
+    network.train(training)
     features = twin(torch.cat((support.flatten(0, 2), query.flatten(0, 2))))
     shown = features[: N_WAY * 2].unflatten(0, support.shape[:3])
-    expected = method.feature_scores(learner, shown, features[N_WAY * 2 :][None])
-    scores = method.scores(learner, support, query.flatten(1, 2))
+    expected = method.feature_scores(network, shown, features[N_WAY * 2 :][None])
+    scores = method.scores(network, support, query.flatten(1, 2))
     torch.testing.assert_close(scores, expected, **CLOSE)
 
 
 def scored(name, **options):
-    """A method, its learner's twin, an episode, and the scores that are to be found again."""
-    method, learner = made(name, batch_norm="batch", **options)
+    """A method, its network's twin, an episode, and the scores that are to be found again."""
+    method, network = made(name, batch_norm="batch", **options)
     support, query = episodes(1)
-    scores = method.scores(learner, support, query.flatten(1, 2))[0]
-    return method, in_training_mode(learner), support, query[0].flatten(0, 1), scores
+    scores = method.scores(network, support, query.flatten(1, 2))[0]
+    return method, in_training_mode(network), support, query[0].flatten(0, 1), scores
 
 
 def test_maml_steps_on_the_support_and_tests_on_the_queries_statistics():

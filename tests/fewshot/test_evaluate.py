@@ -43,20 +43,20 @@ def test_the_interval_is_that_of_a_mean():
 @pytest.mark.parametrize("policy", ["running", "batch"])
 def test_accuracies_are_those_of_episodes_looked_at_one_by_one(trained, policy):
     config = replace(trained.config, batch_norm=policy)
-    method, learner = config.build_method(), trained.load_learner()
+    method, network = config.build_method(), trained.load_network()
     dataset = load_split(config, "test")
     mean, std = trained.normalisation()
     episodes = Episodes(dataset.labels, 3, 2, 4, 5, 9)
-    before = {k: v.clone() for k, v in learner.state_dict().items()}
-    result = evaluate_method(method, learner.train(), dataset, episodes, mean=mean, std=std)
-    assert learner.training
-    assert all(torch.equal(v, before[k]) for k, v in learner.state_dict().items())
-    learner.eval()
+    before = {k: v.clone() for k, v in network.state_dict().items()}
+    result = evaluate_method(method, network.train(), dataset, episodes, mean=mean, std=std)
+    assert network.training
+    assert all(torch.equal(v, before[k]) for k, v in network.state_dict().items())
+    network.eval()
     images = (dataset.images / 255 - mean[0]) / std[0]
     for number, accuracy in enumerate(result.accuracies):
         support, query, _ = episodes.batch(number, number + 1)
         with torch.no_grad():
-            scores = method.scores(learner, images[support], images[query].flatten(1, 2))
+            scores = method.scores(network, images[support], images[query].flatten(1, 2))
         right = (scores.argmax(-1)[0] == query_labels(3, 4)).double().mean().item()
         assert accuracy == pytest.approx(right)
     assert result.inference == ("inductive" if policy == "running" else "transductive")
@@ -108,13 +108,13 @@ def test_a_stopped_test_goes_on(trained, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run.evaluate([Trial(1)], watch=stop)
+        run.evaluate([Trial(1)], callback=stop)
     partial = file.with_suffix(".partial.jsonl")
     assert len(partial.read_text().splitlines()) == 3  # what it is about, and twice four episodes
     with partial.open("a") as torn:
         torn.write('{"accur')
     seen = []
-    (resumed,) = run.evaluate([Trial(1)], watch=lambda name, done, total: seen.append(done))
+    (resumed,) = run.evaluate([Trial(1)], callback=lambda name, done, total: seen.append(done))
     assert seen == [12]
     assert resumed["accuracies"] == whole["accuracies"]
     assert not partial.exists()
@@ -130,7 +130,7 @@ def test_a_test_that_two_processes_ran_counts_each_episode_once(run):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run.evaluate([Trial(1, episodes=12)], watch=stop)
+        run.evaluate([Trial(1, episodes=12)], callback=stop)
     about, line = partial.read_text().splitlines(keepends=True)
     accuracies = json.loads(line)["accuracies"]
     lines = [
@@ -139,7 +139,7 @@ def test_a_test_that_two_processes_ran_counts_each_episode_once(run):
     ]
     partial.write_text("\n".join([about.strip(), *lines]) + "\n")
     seen = []
-    (resumed,) = run.evaluate([Trial(1, episodes=12)], watch=lambda *told: seen.append(told[1]))
+    (resumed,) = run.evaluate([Trial(1, episodes=12)], callback=lambda *told: seen.append(told[1]))
     assert resumed["accuracies"] == whole["accuracies"]
     assert seen == [12]
 

@@ -17,9 +17,9 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
 def test_proto_by_distances_written_out():
-    method, learner = made("proto")
+    method, network = made("proto")
     support, query = features()
-    scores = method.feature_scores(learner, support, query)
+    scores = method.feature_scores(network, support, query)
     for b, q, w in torch.cartesian_prod(*map(torch.arange, scores.shape)).tolist():
         prototype = sum(support[b, w]) / support.shape[2]
         expected = -sum((x - y) ** 2 for x, y in zip(query[b, q], prototype, strict=True))
@@ -28,12 +28,12 @@ def test_proto_by_distances_written_out():
 
 @pytest.mark.parametrize("size", [4, 20])  # more images than features, and fewer
 def test_ridge_by_the_normal_equations(size):
-    method, learner = made("ridge", ridge=0.7, scale=3.0)
+    method, network = made("ridge", ridge=0.7, scale=3.0)
     with torch.no_grad():
-        learner.head.log_ridge.fill_(log(0.7))  # it was rounded to float32
-        learner.head.bias.fill_(0.4)
+        network.head.log_ridge.fill_(log(0.7))  # it was rounded to float32
+        network.head.bias.fill_(0.4)
     support, query = features(size=size)
-    scores = method.feature_scores(learner, support, query)
+    scores = method.feature_scores(network, support, query)
     n_way, n_shot = support.shape[1:3]
     Y = torch.eye(n_way).double().repeat_interleave(n_shot, 0)
     for b in range(len(support)):
@@ -43,17 +43,17 @@ def test_ridge_by_the_normal_equations(size):
 
 
 def test_ridge_trains_its_three_numbers():
-    method, learner = made("ridge")
+    method, network = made("ridge")
     support, query = features()
-    method.feature_scores(learner, support, query).square().sum().backward()
-    assert all(p.grad is not None and p.grad != 0 for p in learner.head.parameters())
+    method.feature_scores(network, support, query).square().sum().backward()
+    assert all(p.grad is not None and p.grad != 0 for p in network.head.parameters())
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_nearest_by_a_loop(metric):
-    method, learner = made("nearest", metric=metric)
+    method, network = made("nearest", metric=metric)
     support, query = features()
-    scores = method.feature_scores(learner, support, query)
+    scores = method.feature_scores(network, support, query)
     for b, q in torch.cartesian_prod(*map(torch.arange, scores.shape[:2])).tolist():
         best = {}
         for w, s in torch.cartesian_prod(*map(torch.arange, support.shape[1:3])).tolist():
@@ -64,9 +64,9 @@ def test_nearest_by_a_loop(metric):
 
 
 def test_matching_by_an_explicit_softmax():
-    method, learner = made("matching", scale=7)
+    method, network = made("matching", scale=7)
     support, query = features()
-    scores = method.feature_scores(learner, support, query)
+    scores = method.feature_scores(network, support, query)
     for b, q in torch.cartesian_prod(*map(torch.arange, scores.shape[:2])).tolist():
         weights = [
             [(7 * F.cosine_similarity(query[b, q], x, dim=0)).exp() for x in images]
@@ -115,30 +115,30 @@ def _other_direction(key: str) -> str:
 
 
 def test_matching_in_full_context():
-    plain, learner = made("matching", fce=True)
-    support, query = features(size=learner.num_features)
-    scores = plain.feature_scores(learner, support, query)
+    plain, network = made("matching", fce=True)
+    support, query = features(size=network.num_features)
+    scores = plain.feature_scores(network, support, query)
     assert scores.shape == (2, query.shape[1], 3)
     torch.testing.assert_close(scores.exp().sum(-1), torch.ones(scores.shape[:2]).double(), **CLOSE)
     order = torch.tensor([3, 0, 1, 4, 2])
     torch.testing.assert_close(
-        plain.feature_scores(learner, support, query[:, order]), scores[:, order], **CLOSE
+        plain.feature_scores(network, support, query[:, order]), scores[:, order], **CLOSE
     )
     scores.sum().backward()
-    assert all(p.grad is not None for p in learner.head.parameters())
+    assert all(p.grad is not None for p in network.head.parameters())
 
 
 def test_relation_by_a_network_built_by_hand():
-    method, learner = made("relation", filters=4, hidden=3)
-    channels, side = learner.map_shape[0], learner.map_shape[1]
-    assert learner.map_shape == (6, 2, 2)
-    head = learner.head.eval()
+    method, network = made("relation", filters=4, hidden=3)
+    channels, side = network.map_shape[0], network.map_shape[1]
+    assert network.map_shape == (6, 2, 2)
+    head = network.head.eval()
     with torch.no_grad():
         for norm in (head[1], head[5]):
             norm.running_mean.normal_()
             norm.running_var.uniform_(0.5, 2)
-    support, query = features(size=learner.num_features)
-    scores = method.feature_scores(learner, support, query)
+    support, query = features(size=network.num_features)
+    scores = method.feature_scores(network, support, query)
 
     def block(maps, conv, norm):
         maps = F.conv2d(maps, conv.weight, conv.bias, padding=1)
@@ -155,12 +155,12 @@ def test_relation_by_a_network_built_by_hand():
 
 
 def test_relation_minimises_the_squared_error():
-    method, learner = made("relation")
+    method, network = made("relation")
     tasks = as_tasks(*episodes())
-    scores = method.scores(learner, tasks.support, tasks.query)
+    scores = method.scores(network, tasks.support, tasks.query)
     wanted = torch.eye(scores.shape[-1]).double()[tasks.labels]
     expected = (scores - wanted).square().mean()
-    torch.testing.assert_close(method.loss(learner, tasks), expected, **CLOSE)
+    torch.testing.assert_close(method.loss(network, tasks), expected, **CLOSE)
 
 
 def tuned_by_torch(module, method, images, labels):
@@ -181,9 +181,9 @@ def tuned_by_torch(module, method, images, labels):
 @pytest.mark.parametrize("name", ["finetune", "dynamic"])
 def test_tuning_by_the_optimiser_of_torch(name, momentum, batch_size, start):
     options = {"lr": 0.1, "momentum": momentum, "weight_decay": 0.03, "epochs": 20}
-    method, learner = made(name, batch_size=batch_size, start=start, **options)
+    method, network = made(name, batch_size=batch_size, start=start, **options)
     support, query = features()
-    scores = method.feature_scores(learner, support, query)
+    scores = method.feature_scores(network, support, query)
     labels = query_labels(*support.shape[1:3])
     for b in range(len(support)):
         linear = nn.Linear(support.shape[-1], support.shape[1]).double()
@@ -200,9 +200,9 @@ def test_tuning_by_the_optimiser_of_torch(name, momentum, batch_size, start):
 @pytest.mark.parametrize("batch_size", [4, None])
 def test_tuning_by_angles(batch_size):
     options = {"lr": 0.5, "weight_decay": 0.03, "epochs": 20}
-    method, learner = made("baseline_pp", batch_size=batch_size, scale=4.0, **options)
+    method, network = made("baseline_pp", batch_size=batch_size, scale=4.0, **options)
     support, query = features()
-    scores = method.feature_scores(learner, support, query)
+    scores = method.feature_scores(network, support, query)
     labels = query_labels(*support.shape[1:3])
     for b in range(len(support)):
         classifier = CosineClassifier(support.shape[-1], support.shape[1], 4.0).double()

@@ -27,7 +27,7 @@ def run(tmp_path_factory):
 def test_a_run_is_tested_by_its_weights_and_statistics_on_test_classes(run, tmp_path, monkeypatch):
     shutil.copytree(run.folder, tmp_path / "run")
     run = replace(run, folder=tmp_path / "run")
-    other = replace(run, config=replace(run.config, seed=9)).build_learner(6, 1, 8)
+    other = replace(run, config=replace(run.config, seed=9)).build_network(6, 1, 8)
     write_weights(run.folder / "last.safetensors", other, {"step": 12})
     mean, std = (0.9,), (0.1,)  # not those of the data, which would hide a mistake
     monkeypatch.setattr(type(run), "normalisation", lambda self: (mean, std))
@@ -39,18 +39,18 @@ def test_a_run_is_tested_by_its_weights_and_statistics_on_test_classes(run, tmp_
     for which in ("best", "last"):
         (record,) = run.evaluate([Trial(1, episodes=25, seed=3, which=which)])
         with torch.no_grad():
-            learner = run.load_learner(which)
-            scores = method.scores(learner, images[support], images[query].flatten(1, 2))
+            network = run.load_network(which)
+            scores = method.scores(network, images[support], images[query].flatten(1, 2))
         right = (scores.argmax(-1) == query_labels(3, 4)).double().mean(1)
         assert record["accuracies"] == pytest.approx(right.tolist())
-        assert (record["data_copy"], record["episode_seed"]) == (test.copy, 3)
+        assert (record["data_copy"], record["episode_seed"]) == (test.fingerprint, 3)
         found[which] = record["accuracies"]
     assert found["best"] != found["last"]
 
 
 def test_embedding_reads_every_image(run, monkeypatch):
     test = load_split(run.config, "test")
-    made = (run.config.build_method(), run.load_learner(), test, *run.normalisation())
+    made = (run.config.build_method(), run.load_network(), test, *run.normalisation())
     whole = evaluate.Evaluator(*made).embed()
     monkeypatch.setattr(evaluate, "_IMAGES", 7)
     pieces = evaluate.Evaluator(*made).embed()

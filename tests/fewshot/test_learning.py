@@ -23,13 +23,13 @@ def patterns() -> tuple[torch.Tensor, torch.Tensor]:
     return contrast * moved + noise, torch.arange(CLASSES).repeat_interleave(EACH)
 
 
-def accuracy(method, learner, images, labels) -> float:
+def accuracy(method, network, images, labels) -> float:
     drawn = Episodes(labels, n_shot=1, n_query=5, count=100, seed=1).batch(0, 100)
-    learner.eval()
+    network.eval()
     with torch.no_grad():
-        features = method.embed(learner, images)
+        features = method.embed(network, images)
         shown, asked = features[drawn.support], features[drawn.query].flatten(1, 2)
-        scores = method.feature_scores(learner, shown, asked)
+        scores = method.feature_scores(network, shown, asked)
     return (scores.argmax(-1) == query_labels(5, 5)).double().mean().item()
 
 
@@ -39,11 +39,11 @@ def test_new_classes_from_one_image_each(name):
     base, new = labels < 30, labels >= 30
     method = create_method(name)
     backbone = ns.create_model("cnn4", 30, in_channels=1, image_size=SIDE, width=16)
-    learner = method.build(backbone, 30 if method.trains_on == "images" else 5, (1, SIDE, SIDE))
-    untrained = accuracy(method, learner, images[new], labels[new])
-    optimiser = torch.optim.Adam(learner.parameters(), lr=5e-3)
+    network = method.build(backbone, 30 if method.trains_on == "images" else 5, (1, SIDE, SIDE))
+    untrained = accuracy(method, network, images[new], labels[new])
+    optimiser = torch.optim.Adam(network.parameters(), lr=5e-3)
     episodes = Episodes(labels[base], n_shot=1, n_query=5, count=160)
-    learner.train()
+    network.train()
     for step in range(40):
         drawn = episodes.batch(4 * step, 4 * step + 4)
         batch = as_tasks(images[base][drawn.support], images[base][drawn.query])
@@ -51,9 +51,9 @@ def test_new_classes_from_one_image_each(name):
             rows = torch.randperm(int(base.sum()))[:120]
             batch = Images(images[base][rows], labels[base][rows])
         optimiser.zero_grad()
-        method.loss(learner, batch).backward()
+        method.loss(network, batch).backward()
         optimiser.step()
-    trained = accuracy(method, learner, images[new], labels[new])
+    trained = accuracy(method, network, images[new], labels[new])
     # Chance is 0.2. Were an episode only worth one answer, the standard deviation over 100 of them
     # would be 0.04: this is five of these above chance.
     assert trained > 0.4

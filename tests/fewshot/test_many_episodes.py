@@ -45,7 +45,7 @@ def odd_layers(batch_statistics=False):
     )
 
 
-def learner_of(method, network):
+def network_of(method, network):
     learner = method.build(network.double(), N_WAY, IMAGE).eval()
     for module in learner.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_var is not None:
@@ -86,7 +86,7 @@ def one_by_one(method, learner, support, query, monkeypatch):
 )
 def test_together_as_one_by_one(structure, scope, start, n_shot, monkeypatch):
     method = create_method("static", lr=0.1, epochs=3, start=start)
-    learner = shaken(learner_of(method, backbone(tuned(structure, scope))))
+    learner = shaken(network_of(method, backbone(tuned(structure, scope))))
     support, query = episodes(3, n_shot)
     query = query.flatten(1, 2)
     assert possible(learner, support)
@@ -99,7 +99,7 @@ def test_together_as_one_by_one(structure, scope, start, n_shot, monkeypatch):
 
 def test_layers_with_all_their_options(monkeypatch):
     method = create_method("static", lr=0.1, epochs=2)
-    learner = shaken(learner_of(method, ns.attach(odd_layers(), tuned("unconstrained", "full"))))
+    learner = shaken(network_of(method, ns.attach(odd_layers(), tuned("unconstrained", "full"))))
     support, query = episodes(3)
     assert len(similarity_names(learner.backbone)) == 4
     assert possible(learner, support)
@@ -149,7 +149,7 @@ ALONE = {
 @pytest.mark.parametrize("what", ALONE)
 def test_what_must_go_alone(what, monkeypatch):
     method = create_method("static", lr=0.1, epochs=2)
-    learner = shaken(learner_of(method, ALONE[what]()))
+    learner = shaken(network_of(method, ALONE[what]()))
     support, query = episodes(2)
     assert not possible(learner, support)
     scores = method.scores(learner, support, query.flatten(1, 2))
@@ -160,7 +160,7 @@ def test_what_must_go_alone(what, monkeypatch):
 
 def test_statistics_of_the_support_set_are_each_episodes_own():
     method = create_method("static", lr=0.1, epochs=2, batch_norm="batch")
-    learner = shaken(learner_of(method, backbone(tuned())))
+    learner = shaken(network_of(method, backbone(tuned())))
     support, query = episodes(2)
     scores = method.scores(learner, support, query.flatten(1, 2))
     alone = method.scores(learner, support[:1], query[:1].flatten(1, 2))
@@ -168,7 +168,7 @@ def test_statistics_of_the_support_set_are_each_episodes_own():
 
 
 def test_the_backbone_is_as_before():
-    learner = learner_of(create_method("static"), backbone(tuned()))
+    learner = network_of(create_method("static"), backbone(tuned()))
     names = similarity_names(learner.backbone)
     pairs = {k: torch.stack([t, t]) for k, t in named_parameters(learner, names).items()}
     images = torch.randn(2, 3, *IMAGE).double()

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.fewshot_cases import IMAGE, N_QUERY, N_WAY, backbone, episodes, learner_of, made
+from support.fewshot_cases import IMAGE, N_QUERY, N_WAY, backbone, episodes, made, network_of
 from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.fewshot import (
+    FewShotNetwork,
     Images,
-    Learner,
     as_tasks,
     create_method,
     list_methods,
@@ -31,77 +31,77 @@ def batch_of(method):
 @pytest.mark.parametrize("name", METHODS)
 def test_scores_of_each_query_alone(name):
     """No query tells of another, and no episode of another."""
-    method, learner = made(name)
+    method, network = made(name)
     support, query = episodes()
     queries = query.flatten(1, 2)
     with torch.no_grad():
-        scores = method.scores(learner, support, queries)
+        scores = method.scores(network, support, queries)
         assert scores.shape == (2, N_WAY * N_QUERY, N_WAY)
         some = torch.tensor([5, 2, 7])
-        alone = method.scores(learner, support[1:], queries[1:, some])
+        alone = method.scores(network, support[1:], queries[1:, some])
     # Convolutions of another batch size may add in another order.
     torch.testing.assert_close(alone[0], scores[1, some], rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
 def test_what_is_embedded_once_scores_the_same(name):
-    method, learner = made(name)
+    method, network = made(name)
     support, query = episodes()
     with torch.no_grad():
-        scores = method.scores(learner, support, query.flatten(1, 2))
-        shown = method.embed(learner, support.flatten(0, 2)).unflatten(0, support.shape[:3])
-        asked = method.embed(learner, query.flatten(0, 2)).unflatten(0, (2, -1))
-        fast = method.feature_scores(learner, shown, asked)
+        scores = method.scores(network, support, query.flatten(1, 2))
+        shown = method.embed(network, support.flatten(0, 2)).unflatten(0, support.shape[:3])
+        asked = method.embed(network, query.flatten(0, 2)).unflatten(0, (2, -1))
+        fast = method.feature_scores(network, shown, asked)
     torch.testing.assert_close(fast, scores, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("policy", ["running", "batch"])
 @pytest.mark.parametrize("name", METHODS)
 def test_scoring_leaves_the_learner_as_it_was(name, policy):
-    method, learner = made(name, batch_norm=policy)
+    method, network = made(name, batch_norm=policy)
     support, query = episodes()
-    before = {key: value.clone() for key, value in learner.state_dict().items()}
-    learned = [p.requires_grad for p in learner.parameters()]
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    learned = [p.requires_grad for p in network.parameters()]
     with torch.no_grad():
-        method.scores(learner, support, query.flatten(1, 2))
-    after = learner.state_dict()
+        method.scores(network, support, query.flatten(1, 2))
+    after = network.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(after[key], value) for key, value in before.items())
-    assert [p.requires_grad for p in learner.parameters()] == learned
-    assert all(p.grad is None for p in learner.parameters())
-    assert not any(module.training for module in learner.modules())
+    assert [p.requires_grad for p in network.parameters()] == learned
+    assert all(p.grad is None for p in network.parameters())
+    assert not any(module.training for module in network.modules())
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_batch_statistics_are_those_of_the_episode(name):
     """Queries tell of each other, episodes still do not."""
-    method, learner = made(name, batch_norm="batch")
+    method, network = made(name, batch_norm="batch")
     assert not method.from_features
     support, query = episodes()
     queries = query.flatten(1, 2)
     with torch.no_grad():
-        scores = method.scores(learner, support, queries)
-        alone = method.scores(learner, support[1:], queries[1:])
-        fewer = method.scores(learner, support[1:], queries[1:, :5])
+        scores = method.scores(network, support, queries)
+        alone = method.scores(network, support[1:], queries[1:])
+        fewer = method.scores(network, support[1:], queries[1:, :5])
     torch.testing.assert_close(alone[0], scores[1], rtol=1e-7, atol=1e-9)
     assert not torch.allclose(fewer[0], scores[1, :5], rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_training_lowers_the_loss(name):
-    method, learner = made(name)
+    method, network = made(name)
     batch = batch_of(method)
-    learner.train()
-    optimiser = torch.optim.Adam([p for p in learner.parameters() if p.requires_grad], lr=3e-3)
+    network.train()
+    optimiser = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], lr=3e-3)
     losses = []
     for _ in range(8):
-        loss = method.loss(learner, batch)
+        loss = method.loss(network, batch)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0]
-    used = [p for p in learner.parameters() if p.requires_grad]
+    used = [p for p in network.parameters() if p.requires_grad]
     assert all(p.grad is not None for p in used)
 
 
@@ -109,11 +109,11 @@ def test_training_lowers_the_loss(name):
 def test_any_module_that_returns_features(name):
     method = create_method(name)
     plain = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).double()
-    learner = method.build(plain, N_WAY, IMAGE).eval()
-    assert learner.map_shape == (4, 6, 6)
+    network = method.build(plain, N_WAY, IMAGE).eval()
+    assert network.map_shape == (4, 6, 6)
     support, query = episodes(1)
     with torch.no_grad():
-        scores = method.scores(learner, support, query.flatten(1, 2))
+        scores = method.scores(network, support, query.flatten(1, 2))
     assert scores.shape == (1, N_WAY * N_QUERY, N_WAY)
     assert scores.dtype == torch.float64
 
@@ -132,8 +132,8 @@ def test_the_table_of_methods_is_right():
     for name, trains_on, adapted in rows:
         method = create_method(name)
         network = ns.create_model("cnn4", 64, method.similarity, image_size=32)
-        learner = method.build(network, 5, (3, 32, 32))
-        assert method.adapted(learner, 5) == int(adapted.replace(",", "")), name
+        network = method.build(network, 5, (3, 32, 32))
+        assert method.adapted(network, 5) == int(adapted.replace(",", "")), name
         assert method.trains_on == trains_on, name
 
 
@@ -157,10 +157,10 @@ def test_learners_of_our_networks(model, shape):
     classifier = sum(p.numel() for p in network.get_classifier().parameters())
     images = torch.randn(2, 3, 32, 32)
     expected = network.eval().forward_features(images)
-    learner = Learner(network, (3, 32, 32)).eval()
-    assert learner.map_shape == shape
-    torch.testing.assert_close(learner(images), expected)
-    assert sum(p.numel() for p in learner.parameters()) == count - classifier
+    network = FewShotNetwork(network, (3, 32, 32)).eval()
+    assert network.map_shape == shape
+    torch.testing.assert_close(network(images), expected)
+    assert sum(p.numel() for p in network.parameters()) == count - classifier
 
 
 def test_a_backbone_for_other_images():
@@ -187,10 +187,10 @@ def test_unknown_names_and_options():
 
 
 def test_a_frozen_backbone_keeps_its_statistics():
-    learner = learner_of(create_method("proto"))
-    learner.freeze()
-    learner.train()
-    before = {k: v.clone() for k, v in learner.state_dict().items()}
-    learner(torch.randn(4, *IMAGE).double())
-    assert all(torch.equal(v, before[k]) for k, v in learner.state_dict().items())
-    assert not any(p.requires_grad for p in learner.backbone.parameters())
+    network = network_of(create_method("proto"))
+    network.freeze()
+    network.train()
+    before = {k: v.clone() for k, v in network.state_dict().items()}
+    network(torch.randn(4, *IMAGE).double())
+    assert all(torch.equal(v, before[k]) for k, v in network.state_dict().items())
+    assert not any(p.requires_grad for p in network.backbone.parameters())

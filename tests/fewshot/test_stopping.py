@@ -74,13 +74,13 @@ def test_the_line_goes_on_where_it_was_stopped(phase, tmp_path, monkeypatch):
 def test_a_signal_at_the_very_end_of_training_is_not_lost(tmp_path, kind):
     """Otherwise a comparison would go on with the next method."""
 
-    def watch(line):
+    def callback(line):
         if (line["kind"], line["step"]) == (kind, 4):
             signal.raise_signal(signal.SIGINT)
 
     config = replace(SMALL, steps=4)
     with pytest.raises(KeyboardInterrupt):
-        train_method(config, tmp_path / "run", watch=watch)
+        train_method(config, tmp_path / "run", callback=callback)
     done = train_method(None, tmp_path / "run", resume=True)
     assert done.metrics()[-1]["step"] == 4
 

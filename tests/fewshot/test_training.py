@@ -24,7 +24,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, method):
     broken = replace(config, checkpoint_minutes=0.0)
     for step in (1, 4, 6):
         with pytest.raises(Killed):
-            train_method(broken, tmp_path / "broken", resume=True, watch=killed_at(step))
+            train_method(broken, tmp_path / "broken", resume=True, callback=killed_at(step))
     resumed = train_method(None, tmp_path / "broken", resume=True)
     for name in ("last.safetensors", "best.safetensors"):
         a, b = load_file(whole.folder / name), load_file(resumed.folder / name)
@@ -102,9 +102,9 @@ def test_methods_begin_with_the_network_of_another(tmp_path, method):
     config = replace(SMALL, method=method, backbone=str(plain.folder), epochs=0.0)
     run = train_method(config, tmp_path / "run")
     images = torch.randn(5, 1, 8, 8)
-    ours, theirs = run.load_learner(), plain.load_learner()
+    ours, theirs = run.load_network(), plain.load_network()
     torch.testing.assert_close(ours(images), theirs(images))
-    fresh = run.build_learner(6, 1, 8).eval()
+    fresh = run.build_network(6, 1, 8).eval()
     assert not torch.allclose(fresh(images), theirs(images))
 
 

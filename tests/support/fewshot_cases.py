@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import neural_similarity as ns
-from neural_similarity.fewshot import Learner, Method, create_method
+from neural_similarity.fewshot import FewShotNetwork, Method, create_method
 
 IMAGE = (2, 8, 8)
 N_WAY, N_SHOT, N_QUERY = 3, 2, 4
@@ -23,7 +23,7 @@ def backbone(similarity: str | None = None, **options: object) -> nn.Module:
     return model.eval()
 
 
-def learner_of(method: Method, num_classes: int = N_WAY) -> Learner:
+def network_of(method: Method, num_classes: int = N_WAY) -> FewShotNetwork:
     return method.build(backbone(method.similarity), num_classes, IMAGE).eval()
 
 
@@ -41,9 +41,9 @@ def features(count: int = 2, size: int = 5, n_shot: int = N_SHOT) -> tuple[Tenso
     return support, torch.randn(count, N_QUERY + 1, size).double()
 
 
-def made(name: str, **options: object) -> tuple[Method, Learner]:
-    """A method and its learner; what tunes for epochs does so for few."""
+def made(name: str, **options: object) -> tuple[Method, FewShotNetwork]:
+    """A method and its network; what tunes for epochs does so for few."""
     if hasattr(create_method(name), "epochs"):
         options = {"epochs": 3, **options}
     method = create_method(name, **options)
-    return method, learner_of(method)
+    return method, network_of(method)

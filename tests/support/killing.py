@@ -6,11 +6,11 @@ class Killed(BaseException):
 
 
 def killed_at(step):
-    def watch(line):
+    def callback(line):
         if line["kind"] == "step" and line["step"] == step:
             raise Killed
 
-    return watch
+    return callback
 
 
 def timeless(metrics):

@@ -14,7 +14,7 @@ def numbers(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(3)).double()
 
 
-def learner_of(method, convert):
+def network_of(method, convert):
     torch.manual_seed(1)
     network = ns.create_model("cnn9", 3, None, 1, 8, **SMALL.options).double()
     return convert(method.build(network, 3, (1, 8, 8)))
@@ -23,11 +23,11 @@ def learner_of(method, convert):
 def meta_slopes(mine, convert=lambda model: model):
     """The gradient of MAML's loss of some of two tasks."""
     method = MAML(inner_steps=2, inner_lr=0.1)
-    learner = learner_of(method, convert).train()
+    network = network_of(method, convert).train()
     drawn = numbers(2, 3, 6, 1, 8, 8)
     tasks = as_tasks(drawn[:, :, :2], drawn[:, :, 2:])
-    loss = method.loss(learner, Tasks(*(part[mine] for part in tasks)))
-    return torch.autograd.grad(loss, list(learner.parameters()))
+    loss = method.loss(network, Tasks(*(part[mine] for part in tasks)))
+    return torch.autograd.grad(loss, list(network.parameters()))
 
 
 def penalty_slopes(mine, convert=lambda model: model):
@@ -44,7 +44,7 @@ def penalty_slopes(mine, convert=lambda model: model):
 def validated(convert=lambda model: model):
     """Scores of an episode by batch statistics, and what BatchNorm remembers afterwards."""
     method = MAML(batch_norm="batch", inner_steps=2)
-    learner = learner_of(method, convert).eval()
+    network = network_of(method, convert).eval()
     drawn = numbers(1, 3, 6, 1, 8, 8)
-    scores = method.scores(learner, drawn[:, :, :2], drawn[:, :, 2:].flatten(1, 2)).detach()
-    return scores, *learner.buffers()
+    scores = method.scores(network, drawn[:, :, :2], drawn[:, :, 2:].flatten(1, 2)).detach()
+    return scores, *network.buffers()

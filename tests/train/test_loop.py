@@ -25,7 +25,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, kind):
     broken = replace(config, checkpoint_minutes=0.0)  # after every step
     for step in (1, 4, 6, 8, 12):
         with pytest.raises(Killed):
-            train(broken, tmp_path / "broken", resume=True, watch=killed_at(step))
+            train(broken, tmp_path / "broken", resume=True, callback=killed_at(step))
     resumed = train(None, tmp_path / "broken", resume=True)
     assert_same_run(whole, resumed)
     assert [line["step"] for line in whole.metrics() if line["kind"] == "eval"] == [4, 8, 12]
@@ -35,7 +35,7 @@ def test_a_run_goes_on_from_its_last_checkpoint_and_forgets_what_came_after(tmp_
     config = replace(SMALL, optimizer="adam", lr=None)
     whole = train(config, str(tmp_path / "whole"))
     with pytest.raises(Killed):
-        train(config, tmp_path / "broken", watch=killed_at(7))
+        train(config, tmp_path / "broken", callback=killed_at(7))
     broken = Run.open(tmp_path / "broken")
     assert broken.metrics()[-1]["step"] == 6  # killed within step 7, checkpoint at 4
     with (broken.folder / "metrics.jsonl").open("a") as file:
@@ -50,7 +50,7 @@ def test_weights_on_disk_always_have_their_optimiser_beside_them(tmp_path, monke
         raise Killed
 
     with pytest.raises(Killed):
-        train(SMALL, tmp_path / "run", watch=killed_at(6))
+        train(SMALL, tmp_path / "run", callback=killed_at(6))
     # Killed between the two files of the next checkpoint: the old pair is still whole.
     monkeypatch.setattr(checkpoint, "write_weights", stop)
     with pytest.raises(Killed):
@@ -86,7 +86,7 @@ def test_divergence_ends_with_the_step_and_keeps_the_checkpoint(tmp_path):
     with pytest.raises(ns.RunError, match=r"expected .*finite .* at step \d+\. Training has"):
         train(replace(SMALL, lr=1e18, schedule="constant"), tmp_path / "run")
     with pytest.raises(Killed):
-        train(SMALL, tmp_path / "good", watch=killed_at(5))
+        train(SMALL, tmp_path / "good", callback=killed_at(5))
     before = (tmp_path / "good" / "last.safetensors").read_bytes()
     path = tmp_path / "good" / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "lr": 1e18}))

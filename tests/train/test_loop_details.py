@@ -84,7 +84,7 @@ def test_random_numbers_inside_a_network_follow_the_step(tmp_path, monkeypatch):
     assert len(masks) == 12
     assert all(a != b for a, b in pairwise(masks))
     with pytest.raises(Killed):
-        train(config, tmp_path / "broken", watch=killed_at(7))
+        train(config, tmp_path / "broken", callback=killed_at(7))
     torch.manual_seed(1234)  # another process would not have our generator
     assert_same_run(whole, train(None, tmp_path / "broken", resume=True))
     assert made[-1].seen == masks[4:]

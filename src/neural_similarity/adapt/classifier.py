@@ -27,7 +27,7 @@ from .storage import Adapted, Examples, load_adapted, save_adapted
 
 __all__ = ["FewShotClassifier"]
 
-Watch = Callable[[int, int], None]
+Callback = Callable[[int, int], None]
 _BATCH = 64
 _SEEDS = (-(2**63), 2**64 - 1)  # what PyTorch takes
 
@@ -88,9 +88,12 @@ class FewShotClassifier:
         self.seed = seed
 
     def fit(
-        self, images: Sequence[Any] | Tensor, labels: Sequence[Hashable], watch: Watch | None = None
+        self,
+        images: Sequence[Any] | Tensor,
+        labels: Sequence[Hashable],
+        callback: Callback | None = None,
     ) -> Self:
-        """Learn from images; ``watch`` is told how many fits of how many are done."""
+        """Learn from images; ``callback`` is told how many fits of how many are done."""
         _check.known_name("FewShotClassifier", "method", self.method, ("auto", *METHODS))
         _check.whole_numbers("FewShotClassifier", folds=self.folds)
         folds, seed = map(_check.plain_number, (self.folds, self.seed))
@@ -98,7 +101,7 @@ class FewShotClassifier:
         shown = listed(images)
         classes, numbers = numbered(labels, len(shown))
         adapters, left_out = self._adapters(shown, numbers, len(classes))
-        found = cross_validate(adapters, numbers, len(classes), folds, seed, watch)
+        found = cross_validate(adapters, numbers, len(classes), folds, seed, callback)
         found = replace(found, left_out=left_out)
         adapter = adapters[found.method]
         network = adapter.network(adapter.fit(torch.arange(len(numbers))))

@@ -78,7 +78,7 @@ def cross_validate(
     n_way: int,
     folds: int,
     seed: int,
-    watch: Callable[[int, int], None] | None = None,
+    callback: Callable[[int, int], None] | None = None,
 ) -> CrossValidation:
     """Test every method on images it was not shown, and choose one.
 
@@ -88,7 +88,7 @@ def cross_validate(
         n_way: how many classes there are.
         folds: into how many parts images are divided, if classes have so many.
         seed: of the division.
-        watch: is told how many parts of how many are done.
+        callback: is told how many parts of how many are done.
     """
     names = [name for name in METHODS if name in adapters]
     parts = fold_numbers(labels, folds, seed)
@@ -101,8 +101,8 @@ def cross_validate(
         for place, name in enumerate(names):
             learned = adapters[name].fit(shown)
             scores[name][asked] = adapters[name].scores(learned, asked)
-            if watch is not None:
-                watch(number * len(names) + place + 1, count * len(names))
+            if callback is not None:
+                callback(number * len(names) + place + 1, count * len(names))
     return _judge(names, scores, labels, parts, n_way)
 
 

@@ -24,7 +24,7 @@ from ..fewshot.inner_loop.episode_parameters import (
 )
 from ..fewshot.methods.dynamic import Dynamic
 from ..fewshot.methods.static import Static
-from ..fewshot.network import Learner
+from ..fewshot.network import FewShotNetwork
 from ..nn.dynamic import DynamicLayer
 from ..nn.inventory import static_similarities
 from ..nn.static import StaticSimilarity
@@ -127,7 +127,7 @@ class StaticAdapter(Adapter):
 
     def __post_init__(self) -> None:
         self.module = with_static(copy.deepcopy(self.backbone.module)).eval()
-        self.learner = Learner(self.module, self.backbone.image_shape).eval()
+        self.learner = FewShotNetwork(self.module, self.backbone.image_shape).eval()
         self.features = embed(self.module, self.backbone.preprocessing, self.images)
         self.ready = self.backbone.preprocessing.normalise(self.images)
 

@@ -95,7 +95,7 @@ def _print(name: str, root: Path, read: dict[str, ImageSet]) -> list[str]:
             f"{dataset.num_classes:,}",
             f"{least:,}" if least == most else f"{least:,} to {most:,}",
             f"{dataset.in_channels} × {height} × {width}",
-            dataset.copy,
+            dataset.fingerprint,
         )
         empty += [f"{split}/{c}" for c, n in zip(dataset.classes, counts, strict=True) if not n]
         if isinstance(dataset, FolderSet):

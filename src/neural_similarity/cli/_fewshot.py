@@ -105,12 +105,12 @@ def run_tests(run: FewShotRun, tests: list[Trial], *, force: bool = False) -> li
     with progress_bar() as bar, join_world(run.config.device) as world:
         rows: dict[str, Any] = {}
 
-        def watch(name: str, done: int, total: int) -> None:
+        def callback(name: str, done: int, total: int) -> None:
             if name not in rows:
                 rows[name] = bar.add_task(f"{run.config.method} {name}", total=total)
             bar.update(rows[name], completed=done)
 
-        return run.evaluate(tests, world, force=force, watch=watch)
+        return run.evaluate(tests, world, force=force, callback=callback)
 
 
 @contextmanager
@@ -222,8 +222,8 @@ def _check(plan: dict[str, FewShotConfig], places: dict[str, Path], tests: list[
 def _trained(config: FewShotConfig | None, folder: Path, resume: bool, force: bool) -> FewShotRun:
     """Train with a progress bar."""
     with progress_bar(*TrainingBar.columns()) as bar:
-        watch = TrainingBar(bar, folder.name)
-        return train_method(config, folder, resume=resume, force=force, watch=watch)
+        callback = TrainingBar(bar, folder.name)
+        return train_method(config, folder, resume=resume, force=force, callback=callback)
 
 
 def _shots(shots: list[int]) -> list[str]:

@@ -13,7 +13,7 @@ import typer
 from ._options import DataDir
 
 if TYPE_CHECKING:
-    from ..data.fetching.get import Watch
+    from ..data.fetching.get import Callback
 
 __all__ = ["app"]
 
@@ -74,8 +74,8 @@ def get(
 
     _check.known_name("data get", "NAME", name, list_datasets())
     try:
-        with _bars() as watch:
-            got = get_data(name, data_directory(data_dir), force=force, watch=watch)
+        with _bars() as callback:
+            got = get_data(name, data_directory(data_dir), force=force, callback=callback)
     except KeyboardInterrupt:
         print("nsl: interrupted; the same command goes on where it stopped", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
@@ -132,7 +132,7 @@ def check(
 
 
 @contextmanager
-def _bars() -> Iterator[Watch | None]:
+def _bars() -> Iterator[Callback | None]:
     """A bar with rate and time left for every file, if somebody looks."""
     if not sys.stderr.isatty():
         yield None
@@ -158,10 +158,10 @@ def _bars() -> Iterator[Watch | None]:
         console=Console(stderr=True),
     )
 
-    def watch(name: str, done: int, total: int | None) -> None:
+    def callback(name: str, done: int, total: int | None) -> None:
         if name not in tasks:
             tasks[name] = progress.add_task(name, total=total)
         progress.update(tasks[name], completed=done, total=total)
 
     with progress:
-        yield watch
+        yield callback

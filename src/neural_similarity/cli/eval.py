@@ -47,10 +47,15 @@ def evaluate(
     loader = eval_loader(test, opened.config.batch_size, mean=mean, std=std)
     with progress_bar() as bar:
         task = bar.add_task(f"{len(test):,} images", total=len(loader))
-        result = measure(model, loader, watch=lambda done, _: bar.update(task, completed=done))
+        result = measure(model, loader, callback=lambda done, _: bar.update(task, completed=done))
     low, high = result.interval()
     if as_json:
-        known = {"run": str(run), "which": which, "data": opened.config.data, "copy": test.copy}
+        known = {
+            "run": str(run),
+            "which": which,
+            "data": opened.config.data,
+            "copy": test.fingerprint,
+        }
         measured = {"error": result.error, "interval": [low, high], "loss": result.loss}
         print(json.dumps({**known, **measured, "errors": result.errors, "images": result.images}))
     else:

@@ -60,7 +60,7 @@ def train(
         bool, typer.Option("--settings", help="List every setting with its default, and end.")
     ] = False,
 ) -> None:
-    """Train a network; watch it, stop it, resume it.
+    """Train a network; callback it, stop it, resume it.
 
     With no options: a plain network, one with static and one with dynamic similarity are trained
     side by side on handwritten digits, which takes about a minute and fetches nothing.
@@ -173,10 +173,10 @@ def _watched(
     from ._progress import TrainingBar, progress_bar
 
     with progress_bar(*TrainingBar.columns()) as bar:
-        watch = TrainingBar(bar, folder.name)
+        callback = TrainingBar(bar, folder.name)
         try:
             return run_training(
-                config, folder, resume=resume, force=force, watch=watch, tensorboard=events
+                config, folder, resume=resume, force=force, callback=callback, tensorboard=events
             )
         except KeyboardInterrupt:
             bar.stop()

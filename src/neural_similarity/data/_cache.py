@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from .._io import whole_file
 from ..ops.similarity_conv.compiled import cache_directory
-from .image_sets import MemorySet, fingerprint
+from .image_sets import MemorySet, fingerprint_of
 
 __all__ = ["cached_json", "cached_set", "key_of"]
 
@@ -38,7 +38,7 @@ def cached_set(name: str, key: str, make: Callable[[], MemorySet]) -> MemorySet:
     if kept is not None:
         return kept
     made = make()
-    metadata = {"name": made.name, "classes": json.dumps(made.classes), "copy": made.copy}
+    metadata = {"name": made.name, "classes": json.dumps(made.classes), "copy": made.fingerprint}
     tensors = {"images": made.images.contiguous(), "labels": made.labels.contiguous()}
     _keep(path, lambda scratch: save_file(tensors, scratch, metadata))
     return made
@@ -66,7 +66,7 @@ def _read_set(path: Path) -> MemorySet | None:
             metadata = file.metadata()
             images, labels = file.get_tensor("images"), file.get_tensor("labels")
         classes = tuple(json.loads(metadata["classes"]))
-        if fingerprint(images, labels) == metadata["copy"]:
+        if fingerprint_of(images, labels) == metadata["copy"]:
             return MemorySet(metadata["name"], images, labels, classes, metadata["copy"])
     except (OSError, SafetensorError, KeyError, TypeError, ValueError):
         pass

@@ -69,7 +69,7 @@ def read_folder(
         labels=torch.tensor([n for _, n in kept], dtype=torch.int64),
         classes=tuple(classes),
         image_size=(side, side),
-        copy=key_of(sizes)[:12],
+        fingerprint=key_of(sizes)[:12],
         skipped=skipped,
     )
 

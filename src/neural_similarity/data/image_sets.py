@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import DataError
 
-__all__ = ["IMAGENET_STATISTICS", "FolderSet", "ImageSet", "MemorySet", "Skipped", "fingerprint"]
+__all__ = ["IMAGENET_STATISTICS", "FolderSet", "ImageSet", "MemorySet", "Skipped", "fingerprint_of"]
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -38,8 +38,8 @@ class MemorySet:
         images: uint8, ``(N, C, H, W)``.
         labels: int64, ``(N,)``, numbers of classes.
         classes: the names of the classes; a label is a place in it.
-        copy: which copy of the data this is, for results; see :func:`fingerprint`. A subset keeps
-            the copy of the set it was taken from.
+        fingerprint: a digest of pixels and labels, for results; see :func:`fingerprint_of`. A
+            subset keeps that of the set it was taken from.
 
     Example:
         >>> images, labels = torch.zeros(4, 1, 8, 6, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
@@ -52,7 +52,7 @@ class MemorySet:
     images: Tensor = field(repr=False)
     labels: Tensor = field(repr=False)
     classes: tuple[str, ...]
-    copy: str
+    fingerprint: str
 
     def __post_init__(self) -> None:
         where = f"MemorySet {self.name!r}"
@@ -65,8 +65,8 @@ class MemorySet:
 
     @classmethod
     def of(cls, name: str, images: Tensor, labels: Tensor, classes: Sequence[str]) -> MemorySet:
-        """A set whose ``copy`` is computed from its pixels and labels."""
-        return cls(name, images, labels, tuple(classes), fingerprint(images, labels))
+        """A set whose fingerprint is computed from its pixels and labels."""
+        return cls(name, images, labels, tuple(classes), fingerprint_of(images, labels))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -119,7 +119,7 @@ class FolderSet:
         labels: int64, ``(N,)``, numbers of classes.
         classes: the names of the classes; a label is a place in it.
         image_size: height and width that images are brought to.
-        copy: which copy of the data this is, from the files' names and sizes (reading every pixel
+        fingerprint: a digest of the files' names and sizes (reading every pixel
             of a large set would take longer than an epoch).
         skipped: files that were left out because they cannot be decoded.
     """
@@ -130,7 +130,7 @@ class FolderSet:
     labels: Tensor = field(repr=False)
     classes: tuple[str, ...]
     image_size: tuple[int, int]
-    copy: str
+    fingerprint: str
     skipped: tuple[Skipped, ...] = ()
 
     def __post_init__(self) -> None:
@@ -170,7 +170,7 @@ class FolderSet:
 ImageSet = MemorySet | FolderSet
 
 
-def fingerprint(images: Tensor, labels: Tensor) -> str:
+def fingerprint_of(images: Tensor, labels: Tensor) -> str:
     """A short hash of pixels, labels and sizes: the same for the same data on every machine."""
     digest = hashlib.sha256(repr(tuple(images.shape)).encode())
     digest.update(images.contiguous().numpy().data)

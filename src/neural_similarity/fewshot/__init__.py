@@ -5,7 +5,7 @@ from .batches import Images, Tasks, as_tasks, query_labels
 from .config import FewShotConfig
 from .evaluate import Evaluator, Result, evaluate_method
 from .methods import FeatureMethod, Method, create_method, list_methods, register_method
-from .network import Learner, batch_statistics
+from .network import FewShotNetwork, batch_statistics
 from .runs import FewShotRun, Trial
 from .task import train_method
 
@@ -13,9 +13,9 @@ __all__ = [
     "Evaluator",
     "FeatureMethod",
     "FewShotConfig",
+    "FewShotNetwork",
     "FewShotRun",
     "Images",
-    "Learner",
     "Method",
     "Result",
     "Tasks",

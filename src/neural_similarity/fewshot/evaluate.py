@@ -17,7 +17,7 @@ from ..data.loader import normalise
 from ..train.distributed import World
 from .batches import query_labels
 from .methods.base import FeatureMethod, Method
-from .network import Learner
+from .network import FewShotNetwork
 
 __all__ = ["Evaluator", "Result", "evaluate_method"]
 
@@ -73,7 +73,7 @@ class Result:
 
 def evaluate_method(
     method: Method,
-    learner: Learner,
+    network: FewShotNetwork,
     dataset: MemorySet,
     episodes: Episodes,
     world: World | None = None,
@@ -81,17 +81,17 @@ def evaluate_method(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> Result:
-    """Test a method on episodes of a data set; the learner is as before afterwards.
+    """Test a method on episodes of a data set; the network is as before afterwards.
 
     Args:
         method: the method.
-        learner: what it trained.
+        network: what it trained.
         dataset: images of new classes.
         episodes: places in the data set.
         world: the processes that share the episodes.
         mean, std: what training images were brought to.
     """
-    return Evaluator(method, learner, dataset, mean, std, world).run(episodes)
+    return Evaluator(method, network, dataset, mean, std, world).run(episodes)
 
 
 class Evaluator:
@@ -104,13 +104,13 @@ class Evaluator:
     def __init__(
         self,
         method: Method,
-        learner: Learner,
+        network: FewShotNetwork,
         dataset: MemorySet,
         mean: Sequence[float],
         std: Sequence[float],
         world: World | None = None,
     ) -> None:
-        self.method, self.learner, self.dataset = method, learner, dataset
+        self.method, self.network, self.dataset = method, network, dataset
         self.world = world or World()
         self._mean, self._std = torch.tensor(mean), torch.tensor(std)
         self._features: Tensor | None = None
@@ -121,7 +121,7 @@ class Evaluator:
         episodes: Episodes,
         known: Sequence[float] = (),
         keep: Keep | None = None,
-        watch: Callable[[int, int], None] | None = None,
+        callback: Callable[[int, int], None] | None = None,
         spent: float = 0.0,
     ) -> Result:
         """The result over all episodes.
@@ -130,11 +130,11 @@ class Evaluator:
             episodes: of the images' labels.
             known: accuracies of the first episodes, if an earlier attempt was stopped.
             keep: is given what becomes known.
-            watch: is told the number of episodes done and of all.
+            callback: is told the number of episodes done and of all.
             spent: seconds of the earlier attempt.
         """
-        training = self.learner.training
-        self.learner.eval()
+        training = self.network.training
+        self.network.eval()
         accuracies, began = list(known), time.perf_counter()
         try:
             size = self._at_a_time(episodes)
@@ -148,10 +148,10 @@ class Evaluator:
                 accuracies += found
                 if keep is not None:
                     keep(found, seconds)
-                if watch is not None:
-                    watch(len(accuracies), len(episodes))
+                if callback is not None:
+                    callback(len(accuracies), len(episodes))
         finally:
-            self.learner.train(training)
+            self.network.train(training)
         return self._result(episodes, accuracies, spent)
 
     def embed(self) -> Tensor:
@@ -163,7 +163,7 @@ class Evaluator:
             for number, start in enumerate(range(0, count, _IMAGES)):
                 if number % world.size == world.rank or features is None:
                     rows = torch.arange(start, min(start + _IMAGES, count))
-                    found = self.method.embed(self.learner, self._images(rows))
+                    found = self.method.embed(self.network, self._images(rows))
                     if features is None:
                         features = found.new_zeros(count, *found.shape[1:])
                     if number % world.size == world.rank:
@@ -187,11 +187,11 @@ class Evaluator:
         asked, method = query.flatten(1), self.method
         if isinstance(method, FeatureMethod) and self._by_features():
             features = self.embed()
-            scores = method.feature_scores(self.learner, features[support], features[asked])
+            scores = method.feature_scores(self.network, features[support], features[asked])
         else:
             shown = self._images(support.flatten()).unflatten(0, support.shape)
             queries = self._images(asked.flatten()).unflatten(0, asked.shape)
-            scores = method.scores(self.learner, shown, queries)
+            scores = method.scores(self.network, shown, queries)
         labels = query_labels(query.shape[1], query.shape[2], scores.device)
         right = scores.argmax(-1) == labels
         return right.double().mean(1).cpu()
@@ -206,7 +206,7 @@ class Evaluator:
     def _at_a_time(self, episodes: Episodes) -> int:
         if not self._by_features():
             return _SLOW_EPISODES
-        compared = episodes.n_way**2 * episodes.n_query * self.learner.num_features
+        compared = episodes.n_way**2 * episodes.n_query * self.network.num_features
         return max(1, min(_EPISODES, _NUMBERS // compared))
 
     def _result(self, episodes: Episodes, accuracies: list[float], seconds: float) -> Result:
@@ -221,9 +221,9 @@ class Evaluator:
             accuracies=tuple(accuracies),
             episode_seed=episodes.seed,
             fingerprint=episodes.fingerprint(),
-            adapted=method.adapted(self.learner, episodes.n_way),
+            adapted=method.adapted(self.network, episodes.n_way),
             batch_norm=method.batch_norm,
             data=self.dataset.name,
-            data_copy=self.dataset.copy,
+            data_copy=self.dataset.fingerprint,
             seconds=seconds,
         )

@@ -13,10 +13,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ..errors import ShapeError
 from ..train.distributed import each_alone
 
-__all__ = ["Learner", "batch_statistics"]
+__all__ = ["FewShotNetwork", "batch_statistics"]
 
 
-class Learner(nn.Module):
+class FewShotNetwork(nn.Module):
     """Images ``(N, C, H, W)`` to features ``(N, num_features)``, and a head beside.
 
     Args:
@@ -32,8 +32,8 @@ class Learner(nn.Module):
         frozen: keep the backbone as it is in evaluation, BatchNorm included, even in training.
 
     Example:
-        >>> learner = Learner(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), (3, 6, 6))
-        >>> learner.num_features, learner.map_shape
+        >>> network = FewShotNetwork(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), (3, 6, 6))
+        >>> network.num_features, network.map_shape
         (128, (8, 4, 4))
     """
 
@@ -104,9 +104,9 @@ def _map_shape(backbone: nn.Module, image_shape: tuple[int, int, int]) -> tuple[
             features = backbone.eval()(image)
     except RuntimeError as error:
         raise ShapeError(
-            f"Learner: expected a backbone that reads images of shape {image_shape}, got an error: "
-            f"{error} Create the backbone for this size and number of channels, or resize the "
-            f"images."
+            f"FewShotNetwork: expected a backbone that reads images of shape {image_shape}, got an "
+            f"error: {error} Create the backbone for this size and number of channels, or "
+            f"resize the images."
         ) from error
     finally:
         backbone.train(training)
@@ -115,8 +115,8 @@ def _map_shape(backbone: nn.Module, image_shape: tuple[int, int, int]) -> tuple[
     if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != 1:
         got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ShapeError(
-            f"Learner: expected features (1, ...) of an image, got {got}. The backbone must return "
-            f"one tensor."
+            f"FewShotNetwork: expected features (1, ...) of an image, got {got}. The backbone must "
+            f"return one tensor."
         )
     flat = features.flatten(1)
     for map in reversed(maps):

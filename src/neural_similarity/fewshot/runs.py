@@ -28,7 +28,7 @@ from ..train.settings import Settings
 from .config import FewShotConfig
 from .evaluate import Evaluator, Result
 from .methods.base import Method
-from .network import Learner
+from .network import FewShotNetwork
 from .training_data import check_apart, load_split
 
 __all__ = ["FewShotRun", "Trial"]
@@ -57,22 +57,22 @@ class FewShotRun(RunFolder[FewShotConfig]):
 
     config_class: ClassVar[type[Settings]] = FewShotConfig
 
-    def build_learner(self, classes: int, in_channels: int, image_size: int) -> Learner:
-        """The learner of the configuration, its weights drawn from the seed."""
+    def build_network(self, classes: int, in_channels: int, image_size: int) -> FewShotNetwork:
+        """The network of the configuration, its weights drawn from the seed."""
         method = self.config.build_method()
         count = classes if method.trains_on == "images" else self.config.training_episode()[0]
         network = build_model(self.config, count, in_channels, image_size)
         return method.build(network, count, (in_channels, image_size, image_size))
 
-    def load_learner(self, which: str | None = None) -> Learner:
-        """The trained learner, in evaluation mode."""
+    def load_network(self, which: str | None = None) -> FewShotNetwork:
+        """The trained network, in evaluation mode."""
         file = self.weights(which or self.chosen())
         known = self.environment()
-        learner = self.build_learner(
+        network = self.build_network(
             len(known["classes"]), known["in_channels"], known["image_size"]
         )
-        read_weights(file, learner)
-        return learner.eval()
+        read_weights(file, network)
+        return network.eval()
 
     def trained_classes(self) -> tuple[str, ...]:
         """Every class that its network was trained on, by this run or those it began with."""
@@ -94,7 +94,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
         world: World | None = None,
         *,
         force: bool = False,
-        watch: Callable[[str, int, int], None] | None = None,
+        callback: Callable[[str, int, int], None] | None = None,
     ) -> list[dict[str, Any]]:
         """Test the run on new classes, and keep the results; those it has already are read.
 
@@ -104,23 +104,23 @@ class FewShotRun(RunFolder[FewShotConfig]):
             tests: what to test.
             world: the processes that share the episodes.
             force: test again what has been tested.
-            watch: is told the test's name, and how many episodes are done and of how many.
+            callback: is told the test's name, and how many episodes are done and of how many.
         """
         world = world or World()
         dataset, lots = self.test_episodes(tests, self.trained_classes())
         done, evaluator, before = [], None, None
         for test, episodes in zip(map(self._complete, tests), lots, strict=True):
-            about = self._about(test, dataset.copy, episodes.fingerprint())
+            about = self._about(test, dataset.fingerprint, episodes.fingerprint())
             file = _ResultFile(self.folder / "results" / _name(test, self.chosen()), about)
             known = None if force else file.read()
             if known is None:
                 if evaluator is None or before != (test.which, test.batch_norm):
                     method = self._method(test)
-                    learner = self.load_learner(test.which).to(world.device)
+                    network = self.load_network(test.which).to(world.device)
                     mean, std = self.normalisation()
-                    evaluator = Evaluator(method, learner, dataset, mean, std, world)
+                    evaluator = Evaluator(method, network, dataset, mean, std, world)
                     before = (test.which, test.batch_norm)
-                known = file.make(evaluator, episodes, world, force, watch)
+                known = file.make(evaluator, episodes, world, force, callback)
             done.append(known)
         return done
 
@@ -188,7 +188,7 @@ class _ResultFile:
         episodes: Episodes,
         world: World,
         force: bool,
-        watch: Callable[[str, int, int], None] | None,
+        callback: Callable[[str, int, int], None] | None,
     ) -> dict[str, Any]:
         """Test, going on with what is known, and write the result."""
         partial = self.path.with_suffix(".partial.jsonl")
@@ -215,7 +215,7 @@ class _ResultFile:
             episodes,
             done,
             keep,
-            None if watch is None else (lambda done, all: watch(self.path.stem, done, all)),
+            None if callback is None else (lambda done, all: callback(self.path.stem, done, all)),
             sum(line["seconds"] for line in lines),
         )
         record = _record(result, {**self.about, "environment": here_and_now(world)})

@@ -14,14 +14,14 @@ from ..data import Episodes, train_loader
 from ..errors import RunError
 from ..train.build import build_similarity
 from ..train.distributed import World
-from ..train.loop import Watch, carry_out
+from ..train.loop import Callback, carry_out
 from ..train.task import Batches
 from .batches import Images, Tasks
 from .config import FewShotConfig
 from .evaluate import Evaluator
 from .methods.base import Method
 from .methods.proto import Proto
-from .network import Learner
+from .network import FewShotNetwork
 from .runs import FewShotRun
 from .training_data import EpisodeLoader, base_augment, base_classes
 
@@ -39,7 +39,7 @@ def train_method(
     *,
     resume: bool = False,
     force: bool = False,
-    watch: Watch | None = None,
+    callback: Callback | None = None,
     tensorboard: bool = False,
 ) -> FewShotRun:
     """Train a few-shot method into a new folder, or go on with the run that is in it.
@@ -51,7 +51,7 @@ def train_method(
         folder: where.
         resume: go on from the last checkpoint, if there is one.
         force: replace the run that is in the folder.
-        watch: is told how it goes.
+        callback: is told how it goes.
         tensorboard: write events for TensorBoard into the folder as well.
     """
     run = FewShotRun.open(folder) if config is None else FewShotRun(Path(folder), config)
@@ -60,7 +60,7 @@ def train_method(
         lambda world: FewShotTask(run, world),
         resume=resume,
         force=force,
-        watch=watch,
+        callback=callback,
         tensorboard=tensorboard,
     )
     return run
@@ -99,14 +99,14 @@ class FewShotTask:
             self.images = self.batches.images
         if self.validation is not None:
             self._val_episodes()  # raises now if there are too few images
-        self.model = run.build_learner(self.base.num_classes, *shape)
+        self.model = run.build_network(self.base.num_classes, *shape)
         if source is not None:
             begin_with(self.model, source, config)
 
     def facts(self) -> dict[str, Any]:
-        copies = {"base": self.base.copy}
+        copies = {"base": self.base.fingerprint}
         if self.validation is not None:
-            copies["val"] = self.validation.copy
+            copies["val"] = self.validation.fingerprint
         return {
             "classes": list(self.base.classes),
             "trained_classes": list(self.trained),
@@ -169,26 +169,26 @@ def validating_method(method: Method) -> Method:
     return Proto(method.batch_norm)
 
 
-def begin_with(learner: Learner, source: FewShotRun, config: FewShotConfig) -> None:
-    """Give a learner another run's backbone; a similarity that lacked there is the identity."""
-    trained = source.load_learner().backbone
+def begin_with(network: FewShotNetwork, source: FewShotRun, config: FewShotConfig) -> None:
+    """Give a network another run's backbone; a similarity that lacked there is the identity."""
+    trained = source.load_network().backbone
     similarity = build_similarity(config)
     if similarity is not None and source.config.similarity_kind() == "none":
         layers = getattr(trained, "similarity_layers", similarity.target_modules)
         attach(trained, replace(similarity, target_modules=layers))
-    learner.backbone.load_state_dict(trained.state_dict())
+    network.backbone.load_state_dict(trained.state_dict())
 
 
 class _Loss(nn.Module):
     """What a method minimises; it tells nothing of errors."""
 
-    def __init__(self, learner: Learner, method: Method) -> None:
+    def __init__(self, network: FewShotNetwork, method: Method) -> None:
         super().__init__()
-        self.learner, self.method = learner, method
+        self.network, self.method = network, method
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, None]:
         kind = Images if self.method.trains_on == "images" else Tasks
-        return self.method.loss(self.learner, kind(*batch)), None
+        return self.method.loss(self.network, kind(*batch)), None
 
 
 def _check_source(

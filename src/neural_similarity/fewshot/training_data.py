@@ -133,7 +133,7 @@ def _in_memory(dataset: ImageSet) -> MemorySet:
         lambda path: read_image(path, size, middle), dataset.paths, f"decoding {dataset.name}"
     )
     return MemorySet(
-        dataset.name, torch.stack(list(read)), dataset.labels, dataset.classes, dataset.copy
+        dataset.name, torch.stack(list(read)), dataset.labels, dataset.classes, dataset.fingerprint
     )
 
 
@@ -143,5 +143,7 @@ def _joined(one: MemorySet, other: MemorySet) -> MemorySet:
         images=torch.cat((one.images, other.images)),
         labels=torch.cat((one.labels, other.labels + one.num_classes)),
         classes=one.classes + other.classes,
-        copy=one.copy if one.copy == other.copy else f"{one.copy}+{other.copy}",
+        fingerprint=one.fingerprint
+        if one.fingerprint == other.fingerprint
+        else f"{one.fingerprint}+{other.fingerprint}",
     )

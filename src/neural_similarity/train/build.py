@@ -164,7 +164,7 @@ def build_data(config: TrainConfig, world: World) -> Data:
         image_size=side,
         mean=mean,
         std=std,
-        copies={"train": train.copy, "test": test.copy},
+        copies={"train": train.fingerprint, "test": test.fingerprint},
         evaluated_on=unseen_splits(config)[0],
         # Parts of one folder have the same files.
         skipped=len({bad.path for part in (train, test) for bad in getattr(part, "skipped", ())}),
@@ -189,7 +189,7 @@ def unseen_splits(config: TrainConfig) -> list[str]:
 def training_copy(config: TrainConfig) -> str | None:
     """Which copy of the training images there is now; None if there are none."""
     try:
-        return _load(config, "train").copy
+        return _load(config, "train").fingerprint
     except DataError:
         return None
 

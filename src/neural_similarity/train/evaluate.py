@@ -42,11 +42,11 @@ def evaluate(
     model: nn.Module,
     loader: Loader,
     world: World | None = None,
-    watch: Callable[[int, int], None] | None = None,
+    callback: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Run a network over all images, in evaluation mode; its mode is as before afterwards.
 
-    ``watch`` is told the number of batches done and of all.
+    ``callback`` is told the number of batches done and of all.
     """
     world = world or World()
     training = model.training
@@ -58,8 +58,8 @@ def evaluate(
         loss = F.cross_entropy(scores, labels, reduction="sum")
         wrong = (scores.argmax(1) != labels).sum()
         counts += torch.tensor([wrong.item(), len(labels), loss.item()], dtype=torch.float64)
-        if watch is not None:
-            watch(done, len(loader))
+        if callback is not None:
+            callback(done, len(loader))
     model.train(training)
     errors, images_seen, total = world.sum(counts).tolist()
     return Evaluation(round(errors), round(images_seen), total / images_seen)

@@ -27,11 +27,11 @@ from .schedules import SCHEDULES
 from .task import Classification, Task
 from .tensorboard import tensorboard_events
 
-__all__ = ["Progress", "Watch", "carry_out", "train"]
+__all__ = ["Callback", "Progress", "carry_out", "train"]
 
 _SAME_SIGNAL = 3.0  # seconds
 
-Watch = Callable[[dict[str, Any]], None]
+Callback = Callable[[dict[str, Any]], None]
 """Is told of every line of metrics, and of each step as ``{"kind": "step", ...}``."""
 
 
@@ -51,7 +51,7 @@ def train(
     *,
     resume: bool = False,
     force: bool = False,
-    watch: Watch | None = None,
+    callback: Callback | None = None,
     tensorboard: bool = False,
 ) -> Run:
     """Train a network into a new folder, or go on with the run that is in it.
@@ -65,7 +65,7 @@ def train(
         folder: where.
         resume: go on from the last checkpoint, if there is one.
         force: replace the run that is in the folder.
-        watch: is told how it goes.
+        callback: is told how it goes.
         tensorboard: write events for TensorBoard into the folder as well.
 
     Raises:
@@ -79,7 +79,7 @@ def train(
         lambda world: Classification(run.config, world),
         resume=resume,
         force=force,
-        watch=watch,
+        callback=callback,
         tensorboard=tensorboard,
     )
     return run
@@ -91,7 +91,7 @@ def carry_out(
     *,
     resume: bool = False,
     force: bool = False,
-    watch: Watch | None = None,
+    callback: Callback | None = None,
     tensorboard: bool = False,
 ) -> None:
     """Train the task that ``prepare`` makes into the folder of a run; as :func:`train` says."""
@@ -110,7 +110,7 @@ def carry_out(
                 if not (resume and run.exists()):
                     run.create(force)
             world.wait()
-            watches = [watch] if watch is not None else []
+            watches = [callback] if callback is not None else []
             if tensorboard and world.first:
                 watches.append(stack.enter_context(tensorboard_events(run.folder)))
             job = _Job.begin(run, task, world, watches, resume)
@@ -126,7 +126,7 @@ class _Job:
     run: RunFolder[Any]
     task: Task
     world: World
-    watches: list[Watch]
+    watches: list[Callback]
     optimizer: torch.optim.Optimizer
     progress: Progress
     metrics: MetricsFile | None
@@ -134,7 +134,7 @@ class _Job:
 
     @classmethod
     def begin(
-        cls, run: RunFolder[Any], task: Task, world: World, watches: list[Watch], resume: bool
+        cls, run: RunFolder[Any], task: Task, world: World, watches: list[Callback], resume: bool
     ) -> _Job:
         config, model = run.config, task.model
         if config.sync_batch_norm and world.size > 1:
@@ -233,8 +233,8 @@ class _Job:
             **({} if math.isnan(error) else {"error": error}),
             "lr": rate,
         }
-        for watch in self.watches:
-            watch({"kind": "step", "total": total, **now})
+        for callback in self.watches:
+            callback({"kind": "step", "total": total, **now})
         if progress.step % config.log_every == 0 or progress.step == total:
             typical = statistics.median(self.times)
             self.times.clear()
@@ -266,8 +266,8 @@ class _Job:
     def record(self, line: dict[str, Any]) -> None:
         if self.metrics is not None:
             self.metrics.write(line)
-        for watch in self.watches:
-            watch(line)
+        for callback in self.watches:
+            callback(line)
 
     def check_weights(self) -> None:
         """The loss tells of a step only at the next one; what is kept must be sound."""

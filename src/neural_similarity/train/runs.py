@@ -234,8 +234,8 @@ class Run(RunFolder[TrainConfig]):
         """
         images = self._images(split)
         known = self._known_copy(images, split)
-        if known is not None and images.copy != known:
-            raise self._other_data(images.copy, known)
+        if known is not None and images.fingerprint != known:
+            raise self._other_data(images.fingerprint, known)
         return images
 
     def example(self, count: int = 8) -> Tensor:
@@ -262,7 +262,7 @@ class Run(RunFolder[TrainConfig]):
         if not others or split == during_training:
             return copies["test"]
         # Test images of a run that set training images apart: a part of those, or data apart.
-        return copies["train"] if images.copy == training_copy(self.config) else None
+        return copies["train"] if images.fingerprint == training_copy(self.config) else None
 
 
 def here_and_now(world: World) -> dict[str, Any]:

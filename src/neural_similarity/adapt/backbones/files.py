@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from ...errors import AttachError, FileFormatError, NeuralSimilarityError
-from ...fewshot.network import Learner
+from ...fewshot.network import FewShotNetwork
 from ...models import create_model
 from ...nn.dynamic import DynamicLayer
 from ...nn.dynamic_similarity import DynamicSimilarity
@@ -120,7 +120,7 @@ def build_network(source: Mapping[str, Any]) -> nn.Module:
             image_size=side,
             **source["options"],
         )
-    return Learner(model, (channels, side, side)).backbone
+    return FewShotNetwork(model, (channels, side, side)).backbone
 
 
 def read_backbone(

@@ -22,7 +22,7 @@ from ...convert import merge
 from ...data import dataset_info
 from ...data.images import SEEN_SHARE
 from ...errors import DataError, RunError, ShapeError, UnknownNameError
-from ...fewshot.network import Learner
+from ...fewshot.network import FewShotNetwork
 from ...fewshot.runs import FewShotRun
 from ...nn.inventory import static_similarities
 from ...train import Run
@@ -183,7 +183,7 @@ def _from_run(folder: Path) -> FeatureExtractor:
     config: Settings
     if kind == "fewshot":
         few = FewShotRun.open(folder)
-        module, config, known = few.load_learner().backbone, few.config, few.environment()
+        module, config, known = few.load_network().backbone, few.config, few.environment()
     else:
         run = Run.open(folder)
         module, config, known = run.load_model(), run.config, run.environment()
@@ -191,7 +191,7 @@ def _from_run(folder: Path) -> FeatureExtractor:
         merge(module)
     channels, side = known["in_channels"], known["image_size"]
     source = network_source(module, config.model, config.options, channels, side)
-    Learner(module, (channels, side, side))  # takes the classifier off
+    FewShotNetwork(module, (channels, side, side))  # takes the classifier off
     seen = SEEN_SHARE if dataset_info(config.data).augment.resized_crop else 1.0
     preprocessing = Preprocessing(side, known["mean"], known["std"], crop=seen)
     card = f"{config.model} trained on {config.data} by: {' '.join(known['command'])}"

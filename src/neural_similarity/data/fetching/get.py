@@ -16,9 +16,9 @@ from .archives import unpack
 from .download import digest, fetch_file
 from .sources import SOURCES, RemoteFile, Source
 
-__all__ = ["Got", "Watch", "find", "get_data", "verify"]
+__all__ = ["Callback", "Got", "find", "get_data", "verify"]
 
-Watch = Callable[[str, int, int | None], None]
+Callback = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes that are here and, if known, the bytes there will be."""
 
 State = Literal["made", "fetched", "verified", "there", "other"]
@@ -42,7 +42,7 @@ def get_data(
     data_dir: str | os.PathLike[str],
     *,
     force: bool = False,
-    watch: Watch | None = None,
+    callback: Callback | None = None,
 ) -> Got:
     """Fetch what a data set lacks.
 
@@ -50,7 +50,7 @@ def get_data(
         name: one of ``SOURCES``.
         data_dir: where data sets are; made if need be.
         force: fetch what is there and cannot be verified again, and replace it.
-        watch: see :data:`Watch`.
+        callback: see :data:`Callback`.
     """
     _check.known_name("data get", "name", name, SOURCES)
     source, root = SOURCES[name], Path(data_dir)
@@ -70,7 +70,7 @@ def get_data(
     # All is looked at before anything is fetched, so that an error comes at once.
     wanted = [file for file in source.files if force or not _is_done(source, file, root)]
     for file in wanted:
-        _fetch(file, root / file.place, force, watch)
+        _fetch(file, root / file.place, force, callback)
     return Got(root / source.folders[0], "fetched")
 
 
@@ -112,7 +112,7 @@ def _is_done(source: Source, file: RemoteFile, root: Path) -> bool:
     return True
 
 
-def _fetch(file: RemoteFile, place: Path, force: bool, watch: Watch | None) -> None:
+def _fetch(file: RemoteFile, place: Path, force: bool, callback: Callback | None) -> None:
     target = place.with_name(file.name) if file.archive else place
     brought = fetch_file(
         file.url,
@@ -120,7 +120,7 @@ def _fetch(file: RemoteFile, place: Path, force: bool, watch: Watch | None) -> N
         file.checksum,
         size=file.size,
         replace=force,
-        progress=partial(watch, file.name) if watch else None,
+        progress=partial(callback, file.name) if callback else None,
     )
     if file.archive:
         unpack(target, place, replace=force)

@@ -1,4 +1,4 @@
-"""A network of which some tensors belong to one episode, while the learner stays as it is."""
+"""A network of which some tensors belong to one episode, while the network stays as it is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...nn.dynamic_similarity import DynamicSimilarity
 from ...nn.inventory import named_similarities
 from ...nn.static import StaticSimilarity
 from ..batches import BatchNorm
-from ..network import Learner, batch_statistics
+from ..network import FewShotNetwork, batch_statistics
 
 __all__ = [
     "BIAS",
@@ -34,16 +34,16 @@ Tensors = dict[str, Tensor]
 WEIGHT, BIAS = "classifier:weight", "classifier:bias"
 
 
-def scores_with(learner: Learner, tensors: Tensors, images: Tensor) -> Tensor:
-    """Scores ``(N, n_way)`` by the learner's backbone with these tensors in place of its own."""
+def scores_with(network: FewShotNetwork, tensors: Tensors, images: Tensor) -> Tensor:
+    """Scores ``(N, n_way)`` by the network's backbone with these tensors in place of its own."""
     own = {name: tensor for name, tensor in tensors.items() if name not in (WEIGHT, BIAS)}
-    features = functional_call(learner.backbone, own, (images,)).flatten(1)
+    features = functional_call(network.backbone, own, (images,)).flatten(1)
     return F.linear(features, tensors[WEIGHT], tensors[BIAS])
 
 
-def named_parameters(learner: Learner, names: Iterable[str]) -> Tensors:
+def named_parameters(network: FewShotNetwork, names: Iterable[str]) -> Tensors:
     """These parameters of the backbone."""
-    known = dict(learner.backbone.named_parameters())
+    known = dict(network.backbone.named_parameters())
     return {name: known[name] for name in names}
 
 
@@ -60,6 +60,6 @@ def with_similarity(backbone: nn.Module, kind: str) -> nn.Module:
     return backbone
 
 
-def statistics(learner: Learner, policy: BatchNorm) -> AbstractContextManager[None]:
+def statistics(network: FewShotNetwork, policy: BatchNorm) -> AbstractContextManager[None]:
     """What BatchNorm does while an episode is looked at."""
-    return batch_statistics(learner.backbone) if policy == "batch" else nullcontext()
+    return batch_statistics(network.backbone) if policy == "batch" else nullcontext()

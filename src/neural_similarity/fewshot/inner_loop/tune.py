@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..batches import BatchNorm, query_labels
-from ..network import Learner
+from ..network import FewShotNetwork
 from .episode_parameters import BIAS, WEIGHT, Tensors, named_parameters, scores_with, statistics
 from .many_episodes import SideBySide
 from .support_sgd import Start, SupportSGD, prototype_classifier
@@ -22,7 +22,7 @@ _IMAGES = 64  # of all episodes together, that are classified at a time
 
 def tuned_scores(
     sgd: SupportSGD,
-    learner: Learner,
+    network: FewShotNetwork,
     names: Iterable[str],
     support: Tensor,
     query: Tensor,
@@ -36,24 +36,24 @@ def tuned_scores(
 
     Args:
         sgd: the steps to take.
-        learner: whose parameters are tuned; it stays as it is.
+        network: whose parameters are tuned; it stays as it is.
         names: which parameters of its backbone.
         support: ``(B, n_way, n_shot, C, H, W)``.
         query: ``(B, Q, C, H, W)``.
         start: where the classifier begins.
         batch_norm: which statistics BatchNorm uses.
     """
-    own = {name: tensor.detach() for name, tensor in named_parameters(learner, names).items()}
-    with statistics(learner, batch_norm):
-        firsts = [own | _first_classifier(start, learner, shown) for shown in support]
-        together = SideBySide(learner.backbone)
+    own = {name: tensor.detach() for name, tensor in named_parameters(network, names).items()}
+    with statistics(network, batch_norm):
+        firsts = [own | _first_classifier(start, network, shown) for shown in support]
+        together = SideBySide(network.backbone)
         if batch_norm == "running" and together.works_for(own, support[0].flatten(0, 1)[:2]):
             return _together(sgd, together, firsts, support, query)
         scores = []
         for first, shown, asked in zip(firsts, support, query, strict=True):
-            last = _tuned(sgd, partial(scores_with, learner), first, shown, batch_norm)
+            last = _tuned(sgd, partial(scores_with, network), first, shown, batch_norm)
             with torch.no_grad():
-                scores.append(scores_with(learner, last, asked))
+                scores.append(scores_with(network, last, asked))
         return torch.stack(scores)
 
 
@@ -99,11 +99,11 @@ def _tuned(
     return dict(zip(first, last, strict=True))
 
 
-def _first_classifier(start: Start, learner: Learner, support: Tensor) -> Tensors:
+def _first_classifier(start: Start, network: FewShotNetwork, support: Tensor) -> Tensors:
     n_way = len(support)
     if start == "zero":
-        zero = support.new_zeros(n_way, learner.num_features)
+        zero = support.new_zeros(n_way, network.num_features)
         return {WEIGHT: zero, BIAS: zero[:, 0]}
     with torch.no_grad():
-        features = learner(support.flatten(0, 1)).unflatten(0, support.shape[:2])
+        features = network(support.flatten(0, 1)).unflatten(0, support.shape[:2])
         return dict(zip((WEIGHT, BIAS), prototype_classifier(features), strict=True))

@@ -6,18 +6,18 @@ Queries are a plain list, ``(B, Q, C, H, W)``, and come without labels wherever 
 
 Training, in outline::
 
-    learner = method.build(backbone, num_classes, image_shape).train()
-    loss = method.loss(learner, Images(images, labels))  # method.trains_on == "images"
-    loss = method.loss(learner, as_tasks(support, query))  # method.trains_on == "episodes"
+    network = method.build(backbone, num_classes, image_shape).train()
+    loss = method.loss(network, Images(images, labels))  # method.trains_on == "images"
+    loss = method.loss(network, as_tasks(support, query))  # method.trains_on == "episodes"
 
 Evaluation, in outline, under ``torch.no_grad()`` (what adapts by gradients switches them on)::
 
-    learner.eval()
+    network.eval()
     if method.from_features:  # embed every image once
-        features = method.embed(learner, images)
-        scores = method.feature_scores(learner, features[support], features[query].flatten(1, 2))
+        features = method.embed(network, images)
+        scores = method.feature_scores(network, features[support], features[query].flatten(1, 2))
     else:
-        scores = method.scores(learner, images[support], images[query].flatten(1, 2))
+        scores = method.scores(network, images[support], images[query].flatten(1, 2))
     correct = scores.argmax(-1) == query_labels(n_way, n_query)
 """
 
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from ... import _check
 from ...errors import RunError
 from ..batches import BatchNorm, Images, Tasks
-from ..network import Learner, batch_statistics
+from ..network import FewShotNetwork, batch_statistics
 
 __all__ = ["FeatureMethod", "Method"]
 
@@ -43,7 +43,7 @@ __all__ = ["FeatureMethod", "Method"]
 class Method(ABC):
     """A way to learn from few images: a frozen set of hyperparameters, and pure functions.
 
-    All state is in the learner that :meth:`build` makes. Fields are a method's options; whole
+    All state is in the network that :meth:`build` makes. Fields are a method's options; whole
     numbers among them are at least one, and others at least zero.
 
     Args:
@@ -73,42 +73,42 @@ class Method(ABC):
 
     def build(
         self, backbone: nn.Module, num_classes: int, image_shape: tuple[int, int, int]
-    ) -> Learner:
-        """The learner: the backbone without its classifier, and what the method puts on it.
+    ) -> FewShotNetwork:
+        """The network: the backbone without its classifier, and what the method puts on it.
 
         Args:
             backbone: any network of ``create_model``, or any module that returns features. It
-                becomes part of the learner, and loses its classifier (``get_classifier``).
+                becomes part of the network, and loses its classifier (``get_classifier``).
             num_classes: base classes, or ways of the training episodes.
             image_shape: ``(C, H, W)``.
         """
-        learner = Learner(self.prepare(backbone), image_shape)
+        network = FewShotNetwork(self.prepare(backbone), image_shape)
         like = next((p for p in backbone.parameters() if p.is_floating_point()), torch.empty(0))
-        learner.head = self.head(learner, num_classes).to(like.device, like.dtype)
-        return learner
+        network.head = self.head(network, num_classes).to(like.device, like.dtype)
+        return network
 
     def prepare(self, backbone: nn.Module) -> nn.Module:
         """The backbone with what the method needs on it."""
         return backbone
 
-    def head(self, learner: Learner, num_classes: int) -> nn.Module:
+    def head(self, network: FewShotNetwork, num_classes: int) -> nn.Module:
         """What has state besides the backbone: here, a classifier if there are labels to learn."""
         if self.trains_on == "images":
-            return nn.Linear(learner.num_features, num_classes)
+            return nn.Linear(network.num_features, num_classes)
         return nn.Identity()
 
-    def loss(self, learner: Learner, batch: Images | Tasks) -> Tensor:
+    def loss(self, network: FewShotNetwork, batch: Images | Tasks) -> Tensor:
         """What training minimises: cross-entropy of base classes, or of the queries' scores."""
         if isinstance(batch, Images):
-            return F.cross_entropy(learner.head(learner(batch.images)), batch.labels)
-        scores = self.scores(learner, batch.support, batch.query)
+            return F.cross_entropy(network.head(network(batch.images)), batch.labels)
+        scores = self.scores(network, batch.support, batch.query)
         return F.cross_entropy(scores.flatten(0, 1), batch.labels.flatten())
 
     @abstractmethod
-    def scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
-        """How much each query looks like each class, ``(B, Q, n_way)``; the learner stays as is."""
+    def scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
+        """How much each query looks like each class, ``(B, Q, n_way)``; the network stays as is."""
 
-    def adapted(self, learner: Learner, n_way: int) -> int:
+    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
         """How many numbers are fitted to the support set of an episode."""
         return 0
 
@@ -121,29 +121,29 @@ class FeatureMethod(Method):
     def from_features(self) -> bool:
         return self.batch_norm == "running"
 
-    def embed(self, learner: Learner, images: Tensor) -> Tensor:
+    def embed(self, network: FewShotNetwork, images: Tensor) -> Tensor:
         """Features ``(N, D)`` of images ``(N, C, H, W)``, for :meth:`feature_scores`."""
-        features: Tensor = learner(images)
+        features: Tensor = network(images)
         return features
 
     @abstractmethod
-    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         """Scores ``(B, Q, n_way)`` from features ``(B, n_way, n_shot, D)`` and ``(B, Q, D)``."""
 
-    def scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
-        if learner.training or self.batch_norm == "running":
-            return self._scores(learner, support, query)
-        with batch_statistics(learner):
+    def scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
+        if network.training or self.batch_norm == "running":
+            return self._scores(network, support, query)
+        with batch_statistics(network):
             pairs = zip(support.split(1), query.split(1), strict=True)
-            return torch.cat([self._scores(learner, *pair) for pair in pairs])
+            return torch.cat([self._scores(network, *pair) for pair in pairs])
 
-    def _scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+    def _scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         # Support and queries go together, so that BatchNorm sees all of them while it learns.
         images = torch.cat((support.flatten(0, 2), query.flatten(0, 1)))
-        features = self.embed(learner, images)
+        features = self.embed(network, images)
         apart = features.split((len(images) - query.shape[:2].numel(), query.shape[:2].numel()))
         shown = apart[0].unflatten(0, support.shape[:3])
-        return self.feature_scores(learner, shown, apart[1].unflatten(0, query.shape[:2]))
+        return self.feature_scores(network, shown, apart[1].unflatten(0, query.shape[:2]))
 
 
 def _check_option(where: str, name: str, value: object, kind: Any) -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..inner_loop.support_sgd import SupportSGD, dots_of, one_hot, products_of
-from ..network import Learner
+from ..network import FewShotNetwork
 from .base import FeatureMethod
 from .registry import register_method
 
@@ -46,12 +46,12 @@ class BaselinePP(SupportSGD, FeatureMethod):
     name: ClassVar[str] = "baseline_pp"
     trains_on: ClassVar[Literal["images", "episodes"]] = "images"
 
-    def head(self, learner: Learner, num_classes: int) -> nn.Module:
-        return CosineClassifier(learner.num_features, num_classes, self.scale)
+    def head(self, network: FewShotNetwork, num_classes: int) -> nn.Module:
+        return CosineClassifier(network.num_features, num_classes, self.scale)
 
     @torch.no_grad()
-    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
-        scale = cast(CosineClassifier, learner.head).scale
+    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
+        scale = cast(CosineClassifier, network.head).scale
         n_way, n_shot = support.shape[1:3]
         X = F.normalize(support.flatten(1, 2), dim=-1)
         products, labels = products_of(X), one_hot(n_way, n_shot, X).unsqueeze(-1)
@@ -76,8 +76,8 @@ class BaselinePP(SupportSGD, FeatureMethod):
         scores: Tensor = F.normalize(query, dim=-1) @ X.mT @ directions
         return scores * scale
 
-    def adapted(self, learner: Learner, n_way: int) -> int:
-        return n_way * learner.num_features
+    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
+        return n_way * network.num_features
 
 
 def _lengths(A: Tensor, dots: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from ..inner_loop.tune import tuned_scores
-from ..network import Learner
+from ..network import FewShotNetwork
 from .registry import register_method
 from .tuned_classifier import TunedClassifier
 
@@ -33,14 +33,14 @@ class Finetune(TunedClassifier):
     def from_features(self) -> bool:
         return self.tune == "classifier" and super().from_features
 
-    def scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+    def scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         if self.tune == "classifier":
-            return super().scores(learner, support, query)
-        names = [name for name, _ in learner.backbone.named_parameters()]
+            return super().scores(network, support, query)
+        names = [name for name, _ in network.backbone.named_parameters()]
         return tuned_scores(
-            self, learner, names, support, query, start=self.start, batch_norm=self.batch_norm
+            self, network, names, support, query, start=self.start, batch_norm=self.batch_norm
         )
 
-    def adapted(self, learner: Learner, n_way: int) -> int:
-        backbone = sum(p.numel() for p in learner.backbone.parameters())
-        return super().adapted(learner, n_way) + (backbone if self.tune == "all" else 0)
+    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
+        backbone = sum(p.numel() for p in network.backbone.parameters())
+        return super().adapted(network, n_way) + (backbone if self.tune == "all" else 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..network import Learner
+from ..network import FewShotNetwork
 from .meta_learned import MetaLearned
 from .registry import register_method
 
@@ -32,5 +32,5 @@ class MAML(MetaLearned):
     def steps_in_tests(self) -> int:
         return self.test_steps
 
-    def names(self, learner: Learner) -> list[str]:
-        return [name for name, _ in learner.backbone.named_parameters()]
+    def names(self, network: FewShotNetwork) -> list[str]:
+        return [name for name, _ in network.backbone.named_parameters()]

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..network import Learner
+from ..network import FewShotNetwork
 from .base import FeatureMethod
 from .registry import register_method
 
@@ -38,13 +38,13 @@ class Matching(FeatureMethod):
 
     name: ClassVar[str] = "matching"
 
-    def head(self, learner: Learner, num_classes: int) -> nn.Module:
-        return FullContext(learner.num_features, self.fce_steps) if self.fce else nn.Identity()
+    def head(self, network: FewShotNetwork, num_classes: int) -> nn.Module:
+        return FullContext(network.num_features, self.fce_steps) if self.fce else nn.Identity()
 
-    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         images = support.flatten(1, 2)
         if self.fce:
-            images, query = learner.head(images, query)
+            images, query = network.head(images, query)
         cosines = F.normalize(query, dim=-1) @ F.normalize(images, dim=-1).mT
         attention = (self.scale * cosines).log_softmax(-1)
         scores: Tensor = attention.unflatten(-1, support.shape[1:3]).logsumexp(-1)

@@ -9,7 +9,7 @@ from torch import nn
 
 from ...nn.predictors import TwoLayers
 from ..inner_loop.episode_parameters import similarity_names, with_similarity
-from ..network import Learner
+from ..network import FewShotNetwork
 from .meta_static import MetaSimilarity
 from .registry import register_method
 
@@ -41,15 +41,15 @@ class MetaDynamic(MetaSimilarity):
     def prepare(self, backbone: nn.Module) -> nn.Module:
         return with_similarity(backbone, "dynamic")
 
-    def names(self, learner: Learner) -> list[str]:
+    def names(self, network: FewShotNetwork) -> list[str]:
         left_out = {
             id(parameter)
-            for module in learner.backbone.modules()
+            for module in network.backbone.modules()
             if isinstance(module, TwoLayers) and self.part != "all"
             for parameter in self._left_out(module)
         }
-        known = dict(learner.backbone.named_parameters())
-        names = similarity_names(learner.backbone)
+        known = dict(network.backbone.named_parameters())
+        names = similarity_names(network.backbone)
         return [name for name in names if id(known[name]) not in left_out]
 
     def _left_out(self, predictor: TwoLayers) -> list[nn.Parameter]:

@@ -24,7 +24,7 @@ from ..inner_loop.episode_parameters import (
 )
 from ..inner_loop.mean_loss import mean_one_by_one
 from ..inner_loop.support_sgd import prototype_classifier
-from ..network import Learner
+from ..network import FewShotNetwork
 from .base import Method
 
 __all__ = ["MetaLearned"]
@@ -59,33 +59,33 @@ class MetaLearned(Method):
     start: Literal["learned", "zero", "prototypes"] = "learned"
 
     @abstractmethod
-    def names(self, learner: Learner) -> list[str]:
+    def names(self, network: FewShotNetwork) -> list[str]:
         """The parameters θ of the backbone that an episode adapts."""
 
-    def head(self, learner: Learner, num_classes: int) -> nn.Module:
+    def head(self, network: FewShotNetwork, num_classes: int) -> nn.Module:
         if self.start == "learned":
-            return nn.Linear(learner.num_features, num_classes)
+            return nn.Linear(network.num_features, num_classes)
         return nn.Identity()
 
-    def loss(self, learner: Learner, batch: Images | Tasks) -> Tensor:
+    def loss(self, network: FewShotNetwork, batch: Images | Tasks) -> Tensor:
         if isinstance(batch, Images):
-            return super().loss(learner, batch)
-        parameters = [p for p in learner.parameters() if p.requires_grad]
-        with each_alone(learner):
-            return mean_one_by_one(self._losses(learner, batch), parameters)
+            return super().loss(network, batch)
+        parameters = [p for p in network.parameters() if p.requires_grad]
+        with each_alone(network):
+            return mean_one_by_one(self._losses(network, batch), parameters)
 
-    def _losses(self, learner: Learner, batch: Tasks) -> Iterator[Tensor]:
+    def _losses(self, network: FewShotNetwork, batch: Tasks) -> Iterator[Tensor]:
         for support, query, labels in zip(*batch, strict=True):
-            tensors = self.fit(learner, support, self.inner_steps, not self.first_order)
-            yield F.cross_entropy(scores_with(learner, tensors, query), labels)
+            tensors = self.fit(network, support, self.inner_steps, not self.first_order)
+            yield F.cross_entropy(scores_with(network, tensors, query), labels)
 
-    def scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+    def scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         scores = []
         for shown, asked in zip(support, query, strict=True):
-            with statistics(learner, self.batch_norm):
-                tensors = self.fit(learner, shown, self.steps_in_tests, False)
+            with statistics(network, self.batch_norm):
+                tensors = self.fit(network, shown, self.steps_in_tests, False)
                 with torch.no_grad():
-                    scores.append(scores_with(learner, tensors, asked))
+                    scores.append(scores_with(network, tensors, asked))
         return torch.stack(scores)
 
     @property
@@ -94,22 +94,29 @@ class MetaLearned(Method):
         return self.inner_steps
 
     @torch.enable_grad()  # evaluation switches gradients off
-    def fit(self, learner: Learner, support: Tensor, steps: int, second_order: bool) -> Tensors:
+    def fit(
+        self, network: FewShotNetwork, support: Tensor, steps: int, second_order: bool
+    ) -> Tensors:
         """θ and the classifier after their steps on a support set ``(n_way, n_shot, C, H, W)``."""
-        theta = named_parameters(learner, self.names(learner))
+        theta = named_parameters(network, self.names(network))
         tensors = {name: _apart(tensor) for name, tensor in theta.items()}
-        tensors |= zip((WEIGHT, BIAS), self._first_classifier(learner, support), strict=True)
+        tensors |= zip((WEIGHT, BIAS), self._first_classifier(network, support), strict=True)
         n_way, n_shot = support.shape[:2]
         images, labels = support.flatten(0, 1), query_labels(n_way, n_shot, support.device)
         for _ in range(steps):
-            tensors = self.advance(learner, tensors, images, labels, second_order)
+            tensors = self.advance(network, tensors, images, labels, second_order)
         return tensors
 
     def advance(
-        self, learner: Learner, tensors: Tensors, images: Tensor, labels: Tensor, second_order: bool
+        self,
+        network: FewShotNetwork,
+        tensors: Tensors,
+        images: Tensor,
+        labels: Tensor,
+        second_order: bool,
     ) -> Tensors:
         """θ and the classifier after one step."""
-        scores = scores_with(learner, tensors, images)
+        scores = scores_with(network, tensors, images)
         return self.step(tensors, F.cross_entropy(scores, labels), second_order)
 
     def step(self, tensors: Tensors, loss: Tensor, second_order: bool) -> Tensors:
@@ -122,14 +129,14 @@ class MetaLearned(Method):
             for (name, tensor), slope in zip(tensors.items(), slopes, strict=True)
         }
 
-    def adapted(self, learner: Learner, n_way: int) -> int:
-        theta = named_parameters(learner, self.names(learner)).values()
-        return sum(p.numel() for p in theta) + n_way * (learner.num_features + 1)
+    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
+        theta = named_parameters(network, self.names(network)).values()
+        return sum(p.numel() for p in theta) + n_way * (network.num_features + 1)
 
-    def _first_classifier(self, learner: Learner, support: Tensor) -> tuple[Tensor, Tensor]:
+    def _first_classifier(self, network: FewShotNetwork, support: Tensor) -> tuple[Tensor, Tensor]:
         n_way = len(support)
         if self.start == "learned":
-            head = learner.head
+            head = network.head
             if not isinstance(head, nn.Linear) or head.out_features != n_way:
                 raise ShapeError(
                     f"{self.name}: expected episodes of {getattr(head, 'out_features', 0)} ways, "
@@ -138,9 +145,9 @@ class MetaLearned(Method):
                 )
             return _apart(head.weight), _apart(head.bias)
         if self.start == "prototypes":
-            features = learner(support.flatten(0, 1)).unflatten(0, support.shape[:2])
+            features = network(support.flatten(0, 1)).unflatten(0, support.shape[:2])
             return prototype_classifier(features)
-        zero = support.new_zeros(n_way, learner.num_features)
+        zero = support.new_zeros(n_way, network.num_features)
         return zero.requires_grad_(), support.new_zeros(n_way).requires_grad_()
 
 

@@ -21,7 +21,7 @@ from ..inner_loop.episode_parameters import (
     with_similarity,
 )
 from ..inner_loop.recompute import recomputed
-from ..network import Learner
+from ..network import FewShotNetwork
 from .meta_learned import MetaLearned
 from .registry import register_method
 
@@ -49,18 +49,20 @@ class MetaSimilarity(MetaLearned):
 
     def build(
         self, backbone: nn.Module, num_classes: int, image_shape: tuple[int, int, int]
-    ) -> Learner:
-        learner = super().build(backbone, num_classes, image_shape)
-        learner.freeze()
-        for parameter in named_parameters(learner, self.names(learner)).values():
+    ) -> FewShotNetwork:
+        network = super().build(backbone, num_classes, image_shape)
+        network.freeze()
+        for parameter in named_parameters(network, self.names(network)).values():
             parameter.requires_grad_(True)
-        return learner
+        return network
 
     @torch.enable_grad()
-    def fit(self, learner: Learner, support: Tensor, steps: int, second_order: bool) -> Tensors:
-        tensors = super().fit(learner, support, steps, second_order)
+    def fit(
+        self, network: FewShotNetwork, support: Tensor, steps: int, second_order: bool
+    ) -> Tensors:
+        tensors = super().fit(network, support, steps, second_order)
         classifier = {name: tensors.pop(name) for name in (WEIGHT, BIAS)}
-        features = functional_call(learner.backbone, tensors, (support.flatten(0, 1),)).flatten(1)
+        features = functional_call(network.backbone, tensors, (support.flatten(0, 1),)).flatten(1)
         labels = query_labels(support.shape[0], support.shape[1], support.device)
         for _ in range(self.classifier_steps):
             scores = F.linear(features, classifier[WEIGHT], classifier[BIAS])
@@ -68,15 +70,20 @@ class MetaSimilarity(MetaLearned):
         return tensors | classifier
 
     def advance(
-        self, learner: Learner, tensors: Tensors, images: Tensor, labels: Tensor, second_order: bool
+        self,
+        network: FewShotNetwork,
+        tensors: Tensors,
+        images: Tensor,
+        labels: Tensor,
+        second_order: bool,
     ) -> Tensors:
         step = super().advance
         if not (second_order and self.recompute):
-            return step(learner, tensors, images, labels, second_order)
+            return step(network, tensors, images, labels, second_order)
 
         def values(now: Sequence[Tensor], second_order: bool) -> list[Tensor]:
             named = dict(zip(tensors, now, strict=True))
-            return list(step(learner, named, images, labels, second_order).values())
+            return list(step(network, named, images, labels, second_order).values())
 
         return dict(zip(tensors, recomputed(values, list(tensors.values())), strict=True))
 
@@ -97,5 +104,5 @@ class MetaStatic(MetaSimilarity):
     def prepare(self, backbone: nn.Module) -> nn.Module:
         return with_similarity(backbone, "static")
 
-    def names(self, learner: Learner) -> list[str]:
-        return similarity_names(learner.backbone)
+    def names(self, network: FewShotNetwork) -> list[str]:
+        return similarity_names(network.backbone)

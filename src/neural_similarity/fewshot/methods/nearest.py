@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..network import Learner
+from ..network import FewShotNetwork
 from .base import FeatureMethod
 from .proto import squared_distances
 from .registry import register_method
@@ -30,7 +30,7 @@ class Nearest(FeatureMethod):
     name: ClassVar[str] = "nearest"
     trains_on: ClassVar[Literal["images", "episodes"]] = "images"
 
-    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         images = support.flatten(1, 2)
         if self.metric == "cosine":
             near = F.normalize(query, dim=-1) @ F.normalize(images, dim=-1).mT

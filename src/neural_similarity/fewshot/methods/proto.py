@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ..network import Learner
+from ..network import FewShotNetwork
 from .base import FeatureMethod
 from .registry import register_method
 
@@ -25,7 +25,7 @@ class Proto(FeatureMethod):
 
     name: ClassVar[str] = "proto"
 
-    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         return -squared_distances(query, support.mean(2))
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..batches import Images, Tasks
-from ..network import Learner
+from ..network import FewShotNetwork
 from .base import FeatureMethod
 from .registry import register_method
 
@@ -39,21 +39,21 @@ class Relation(FeatureMethod):
 
     name: ClassVar[str] = "relation"
 
-    def head(self, learner: Learner, num_classes: int) -> nn.Module:
-        return RelationHead(learner.map_shape, self.filters, self.hidden)
+    def head(self, network: FewShotNetwork, num_classes: int) -> nn.Module:
+        return RelationHead(network.map_shape, self.filters, self.hidden)
 
-    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         n_way, queries = support.shape[1], query.shape[1]
         classes = support.mean(2)[:, None].expand(-1, queries, -1, -1)
         pairs = torch.stack((classes, query[:, :, None].expand(-1, -1, n_way, -1)), dim=3)
-        maps = pairs.flatten(0, 2).unflatten(2, learner.map_shape).flatten(1, 2)
-        relations: Tensor = learner.head(maps)
+        maps = pairs.flatten(0, 2).unflatten(2, network.map_shape).flatten(1, 2)
+        relations: Tensor = network.head(maps)
         return relations.reshape(-1, queries, n_way)
 
-    def loss(self, learner: Learner, batch: Images | Tasks) -> Tensor:
+    def loss(self, network: FewShotNetwork, batch: Images | Tasks) -> Tensor:
         if isinstance(batch, Images):
-            return super().loss(learner, batch)
-        scores = self.scores(learner, batch.support, batch.query)
+            return super().loss(network, batch)
+        scores = self.scores(network, batch.support, batch.query)
         return F.mse_loss(scores, F.one_hot(batch.labels, scores.shape[-1]).to(scores.dtype))
 
 

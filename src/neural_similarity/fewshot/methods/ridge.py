@@ -1,4 +1,4 @@
-"""Ridge regression as the learner of an episode: R2D2 (Bertinetto and others, 2019)."""
+"""Ridge regression as the network of an episode: R2D2 (Bertinetto and others, 2019)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import RunError
-from ..network import Learner
+from ..network import FewShotNetwork
 from .base import FeatureMethod
 from .registry import register_method
 
@@ -55,11 +55,11 @@ class Ridge(FeatureMethod):
         if not self.ridge > 0:
             raise RunError(f"Ridge: expected ridge above 0, got {self.ridge}.")
 
-    def head(self, learner: Learner, num_classes: int) -> nn.Module:
+    def head(self, network: FewShotNetwork, num_classes: int) -> nn.Module:
         return RidgeHead(self.ridge, self.scale)
 
-    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
-        head = cast(RidgeHead, learner.head)
+    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
+        head = cast(RidgeHead, network.head)
         n_way, n_shot = support.shape[1:3]
         X = support.flatten(1, 2)
         one = torch.eye(n_way, dtype=X.dtype, device=X.device)
@@ -70,5 +70,5 @@ class Ridge(FeatureMethod):
         fitted: Tensor = query @ X.mT @ dual
         return fitted * head.scale + head.bias
 
-    def adapted(self, learner: Learner, n_way: int) -> int:
-        return n_way * learner.num_features
+    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
+        return n_way * network.num_features

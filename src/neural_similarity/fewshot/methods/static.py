@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ...convert import similarity_parameters
 from ..inner_loop.episode_parameters import similarity_names, with_similarity
 from ..inner_loop.tune import tuned_scores
-from ..network import Learner
+from ..network import FewShotNetwork
 from .registry import register_method
 from .tuned_classifier import TunedClassifier
 
@@ -41,12 +41,12 @@ class Static(TunedClassifier):
             parameter.requires_grad_(False)
         return backbone
 
-    def scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
-        names = similarity_names(learner.backbone)
+    def scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
+        names = similarity_names(network.backbone)
         return tuned_scores(
-            self, learner, names, support, query, start=self.start, batch_norm=self.batch_norm
+            self, network, names, support, query, start=self.start, batch_norm=self.batch_norm
         )
 
-    def adapted(self, learner: Learner, n_way: int) -> int:
-        numbers = sum(p.numel() for p in similarity_parameters(learner.backbone))
-        return super().adapted(learner, n_way) + numbers
+    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
+        numbers = sum(p.numel() for p in similarity_parameters(network.backbone))
+        return super().adapted(network, n_way) + numbers

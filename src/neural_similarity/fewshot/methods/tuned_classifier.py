@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..inner_loop.support_sgd import Start, SupportSGD, dots_of, one_hot, products_of
-from ..network import Learner
+from ..network import FewShotNetwork
 from .base import FeatureMethod
 
 __all__ = ["TunedClassifier"]
@@ -26,7 +26,7 @@ class TunedClassifier(SupportSGD, FeatureMethod):
     start: Start = "zero"
 
     @torch.no_grad()
-    def feature_scores(self, learner: Learner, support: Tensor, query: Tensor) -> Tensor:
+    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         n_way, n_shot = support.shape[1:3]
         X = support.flatten(1, 2)
         products, labels = products_of(X), one_hot(n_way, n_shot, X).unsqueeze(-1)
@@ -45,5 +45,5 @@ class TunedClassifier(SupportSGD, FeatureMethod):
         A, bias = self.descend([A, bias], gradients, X.shape[1])
         return query @ X.mT @ A.permute(2, 0, 1) + bias.mT.unsqueeze(1)
 
-    def adapted(self, learner: Learner, n_way: int) -> int:
-        return n_way * (learner.num_features + 1)
+    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
+        return n_way * (network.num_features + 1)
