@@ -1,27 +1,265 @@
-"""Files that appear whole or not at all."""
+"""Files and folders that appear whole, swaps that cannot lose, locks, and the cache directory.
+
+Everything is written in a scratch folder beside its target and then moved, so a reader sees the old
+or the new and never half of it. A process locks its scratch folder for as long as it lives: what a
+killed process left behind is recognised by the lock that nobody holds, and is cleaned up by whoever
+writes there next.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["whole_file"]
+try:
+    import fcntl
+except ImportError:  # a system without such locks: there, one process at a time writes to a folder
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = [
+    "cache_directory",
+    "foreign_entries",
+    "locked",
+    "scratch_folder",
+    "settle",
+    "try_lock",
+    "whole_file",
+    "whole_folder",
+    "write_file",
+]
+
+_SCRATCH, _SWAP = ".nsl-scratch-", ".nsl-swap-"
+_TAKE_OUT, _PUT_IN = "take-old-out", "put-new-in"  # which part of a swap is under way
+
+
+def cache_directory() -> Path:
+    """Where things are kept that can be made again: ``$NEURAL_SIMILARITY_CACHE`` or the user's."""
+    if path := os.environ.get("NEURAL_SIMILARITY_CACHE"):
+        return Path(path)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "neural_similarity"
+
+
+def try_lock(handle: int) -> bool:
+    """Lock an open file or folder for this process alone; False if another process holds it.
+
+    The lock belongs to the system: it ends with the process, however that ends.
+    """
+    if fcntl is not None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Whether this process has a file or folder to itself, until the end of the block.
+
+    A folder must exist; a file is created.
+    """
+    if fcntl is None:
+        yield True
+        return
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
+    handle = os.open(path, flags)
+    try:
+        yield try_lock(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def scratch_folder(parent: Path, prefix: str = _SCRATCH) -> Iterator[Path]:
+    """A new folder in ``parent``, removed at the end; those of dead processes are removed first."""
+    _remove_leftovers(parent)
+    folder, handle = _locked_folder(parent, prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside ``path``, moved there when the block ends well.
+    """A temporary path, moved to ``path`` when the block ends well.
 
-    If it does not, what was at ``path`` is as it was, and nothing is left beside it.
+    If it does not end well, what was at ``path`` is as it was, and nothing is left beside it.
     """
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such folder", str(target.parent))
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".writing-") as folder:
-        file = Path(folder) / target.name
+    with scratch_folder(target.parent) as folder:
+        file = folder / target.name
         yield file
+        _flush(file)
         file.replace(target)
+
+
+def write_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file that is there whole or not at all, even if the machine stops."""
+    with whole_file(path) as file:
+        file.write_bytes(content)
+
+
+@contextmanager
+def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new folder, which stands at ``path`` when the block ends well, in place of the old one.
+
+    Old and new are swapped in one step where the system can. Where it cannot, and where the old
+    folder itself has to stay because somebody works in it or a disk is mounted there, the files are
+    swapped one by one; a swap that was interrupted is finished by :func:`settle`. The old files
+    are deleted only after all new ones are in place.
+    """
+    target = Path(path).resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    settle(target)
+    stays = target.is_dir() and _must_stay(target)
+    with scratch_folder(target if stays else target.parent) as scratch:
+        new = scratch / "new"
+        new.mkdir()
+        yield new
+        if not target.is_dir():
+            new.rename(target)
+        elif stays or not _exchange(new, target):
+            _swap_files(new, target)
+
+
+def settle(folder: Path) -> None:
+    """Finish or undo the swap that a killed process left in a folder; usually there is none."""
+    if not folder.is_dir():
+        return
+    for journal in _entries(folder, _SWAP):
+        with locked(journal) as free:
+            if free:
+                _finish(journal, folder)
+    _remove_leftovers(folder)
+
+
+def foreign_entries(folder: Path) -> list[Path]:
+    """What is in a folder, sorted, without what is being written or swapped there."""
+    ours = (_SCRATCH, _SWAP)
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith(ours))
+
+
+def _swap_files(new: Path, target: Path) -> None:
+    """Swap the files of two folders; what is needed to finish lies in the target from the start."""
+    journal, handle = _locked_folder(target, _SWAP)
+    try:
+        new.rename(journal / "new")
+        (journal / "old").mkdir()
+        (journal / _TAKE_OUT).touch()
+        _flush(journal)
+        _finish(journal, target)
+    except OSError:
+        _undo(journal, target)
+        raise
+    except BaseException:  # Ctrl-C and the like: half a swap is finished, not left
+        _finish(journal, target)
+        raise
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _finish(journal: Path, target: Path) -> None:
+    """Go on with a swap wherever it stopped; without a mark nothing was swapped yet."""
+    if (journal / _TAKE_OUT).exists():
+        for entry in foreign_entries(target):
+            entry.rename(journal / "old" / entry.name)
+        (journal / _TAKE_OUT).rename(journal / _PUT_IN)
+    if (journal / _PUT_IN).exists():
+        for entry in sorted((journal / "new").iterdir()):
+            entry.rename(target / entry.name)
+        (journal / _PUT_IN).unlink()
+    shutil.rmtree(journal, ignore_errors=True)
+
+
+def _undo(journal: Path, target: Path) -> None:
+    """Bring the old files back after the disk refused a step."""
+    if (journal / _PUT_IN).exists():
+        for entry in foreign_entries(target):
+            entry.rename(journal / "new" / entry.name)
+        (journal / _PUT_IN).rename(journal / _TAKE_OUT)
+    if (journal / _TAKE_OUT).exists():
+        for entry in sorted((journal / "old").iterdir()):
+            entry.rename(target / entry.name)
+        (journal / _TAKE_OUT).unlink()
+    shutil.rmtree(journal, ignore_errors=True)
+
+
+def _exchange(new: Path, old: Path) -> bool:
+    """Swap two folders in one step; False if this system or file system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if renameat2(here, os.fsencode(new), here, os.fsencode(old), exchange) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(old))
+
+
+def _must_stay(folder: Path) -> bool:
+    """Whether a folder cannot be moved away: somebody stands in it, or it is a disk of its own."""
+    return os.path.ismount(folder) or Path.cwd().is_relative_to(folder)
+
+
+def _locked_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    """A new folder and the open handle that locks it."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        if fcntl is None:
+            return folder, None
+        try:
+            handle = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:  # another process took it for a leftover before we locked it
+            continue
+        if try_lock(handle) and folder.exists():
+            return folder, handle
+        os.close(handle)
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Remove the scratch folders of processes that no longer run."""
+    if fcntl is None:
+        return
+    for folder in _entries(parent, _SCRATCH):
+        try:
+            with locked(folder) as free:
+                if free:
+                    shutil.rmtree(folder, ignore_errors=True)
+        except OSError:  # gone meanwhile, or of another user
+            continue
+
+
+def _entries(folder: Path, prefix: str) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(e.path) for e in entries if e.name.startswith(prefix) and e.is_dir()]
+    except OSError:
+        return []
+
+
+def _flush(path: Path) -> None:
+    """Bring a file or folder from the system's memory to the disk."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except PermissionError:  # folders cannot be opened on every system
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -318,7 +318,7 @@ def test_saved_and_loaded_it_is_the_same(method, tmp_path):
     third = ns.FewShotClassifier.load(tmp_path / "again")
     assert np.array_equal(third.predict_proba(NEW), made.predict_proba(NEW))
     before = (tmp_path / "birds" / "model.safetensors").read_bytes()
-    with pytest.raises(RunError, match="expected a new folder, got one that is there"):
+    with pytest.raises(RunError, match="expected a new folder, got one that exists"):
         made.save(tmp_path / "birds")
     assert (tmp_path / "birds" / "model.safetensors").read_bytes() == before
     made.save(tmp_path / "birds", force=True)
@@ -330,7 +330,7 @@ def test_only_folders_of_its_own_are_replaced_or_read(tmp_path):
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     images, labels = pictures((1, 1))
     made = ns.FewShotClassifier("proto", EYE).fit(images, labels)
-    with pytest.raises(RunError, match=r"to replace, got something else. It is left alone"):
+    with pytest.raises(RunError, match=r"to overwrite, got something else. Nothing was changed"):
         made.save(tmp_path / "mine", force=True)
     with pytest.raises(DataError, match=r"expected a folder with model\.safetensors, got none"):
         ns.FewShotClassifier.load(tmp_path / "mine")
@@ -364,7 +364,7 @@ def test_predicting_needs_the_network_alone(tmp_path, monkeypatch):
 
 def test_code_is_run_only_when_it_is_named_again(tmp_path):
     given = {"image_size": 8, "mean": (0.5,) * 3, "std": (0.2,) * 3}
-    made = ns.fewshot.load_backbone("support.adapt_cases:plain_factory", **given)
+    made = ns.adapt.load_backbone("support.adapt_cases:plain_factory", **given)
     images, labels = pictures((2, 2))
     learned = ns.FewShotClassifier("proto", made).fit(images, labels)
     learned.save(tmp_path / "birds")

@@ -318,17 +318,17 @@ def test_nothing_is_overwritten(run, tmp_path):
     quick = ("adapt", "mine", *PLAIN, "--method", "proto", "--no-onnx")
     assert run(*quick, "--out", "birds").code == 0
     before = Path("birds/model.safetensors").stat().st_mtime_ns
-    assert "birds: expected a new folder, got one that is there" in one_line(
+    assert "birds: expected a new folder, got one that exists" in one_line(
         run(*quick, "--out", "birds")
     )
     assert Path("birds/model.safetensors").stat().st_mtime_ns == before
     assert run(*quick, "--out", "birds", "--force").code == 0
     shutil.copytree("mine", "birds/images")
     within = one_line(run("adapt", "birds/images", *quick[2:], "--out", "birds", "--force"))
-    assert "got 'images' as well. It is left alone" in within
+    assert "got 'images' as well. Nothing was changed" in within
     assert len(list(Path("birds/images").rglob("*.png"))) == sum(COUNTS)
     shutil.rmtree("birds/images")
-    assert "It is left alone" in one_line(run(*quick, "--out", "mine", "--force"))
+    assert "Nothing was changed" in one_line(run(*quick, "--out", "mine", "--force"))
     assert "expected a folder with model.safetensors" in one_line(run("predict", "mine", "mine"))
     assert "expected a folder with model.safetensors" in one_line(run("predict", "none", "mine"))
     missing = run("predict", "birds", "no.png")

@@ -159,13 +159,13 @@ def test_check_of_what_cannot_be_read(run, server, tmp_path):
 SLOW_GET = """
 import sys, time
 from neural_similarity.cli import main
-from neural_similarity.data import fetch, sources
+from neural_similarity.data.fetching import download, sources
 pieces = iter([100] * 6)
 def slowly(response):
     size = next(pieces, None)
     time.sleep(0.05 if size else 600)  # what comes then is Ctrl-C
     return response.read(size)
-fetch._read = slowly
+download._read = slowly
 url, checksum, size, data_dir = sys.argv[1:]
 remote = sources.RemoteFile(url, checksum, "cifar-10-batches-py", int(size), archive=True)
 known = sources.SOURCES["cifar10"]

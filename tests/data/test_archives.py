@@ -10,7 +10,7 @@ import zipfile
 import pytest
 from support.web_server import PAGE
 
-from neural_similarity.data.fetching import archives
+from neural_similarity import _io
 from neural_similarity.data.fetching.archives import unpack
 from neural_similarity.errors import FetchError
 
@@ -145,14 +145,11 @@ def test_what_is_there_stays(tmp_path, place, kind):
 def test_the_old_folder_comes_back_if_the_new_one_cannot_be_moved(tmp_path, place, monkeypatch):
     place.mkdir()
     (place / "mine").write_bytes(b"mine")
-    rename = archives.Path.rename
 
-    def fails_once(path, target):
-        if path.name == "letters" and path.parent != place.parent:
-            raise OSError(28, "No space left on device")
-        return rename(path, target)
+    def refused(new, old):
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(archives.Path, "rename", fails_once)
+    monkeypatch.setattr(_io, "_exchange", refused)
     with pytest.raises(FetchError, match=r"got: No space left on device\. What was there is as"):
         unpack(make(tmp_path / "archive", FILES, "zip"), place, replace=True)
     assert tree(place.parent) == {"letters/mine": b"mine"}

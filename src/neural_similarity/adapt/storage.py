@@ -26,17 +26,15 @@ from torch import Tensor
 from .. import __version__
 from ..errors import DataError, FileFormatError
 from ..train.checkpoint import read_weights
-from ._folders import whole_folder
 from .backbones.files import read_description, write_described
 from .backbones.load import FeatureExtractor, rebuild
 from .cross_validation import CrossValidation
 from .linear_heads import linear
 from .methods import AdaptedNetwork
+from .output_folder import EXAMPLES, LABELS, MODEL, output_folder
 from .preprocessing import Preprocessing
 
 __all__ = [
-    "MARKS",
-    "OTHERS",
     "Adapted",
     "Examples",
     "load_adapted",
@@ -44,13 +42,8 @@ __all__ = [
     "write_adapted",
 ]
 
-MARKS = ("model.safetensors", "labels.json")
-"""The files by which such a folder is known."""
 _KIND = "adapted"
 _THUMBNAIL = 96
-_EXAMPLES = "examples.safetensors"
-OTHERS = (_EXAMPLES, "README.txt", "confusion.png", "model.onnx", "model.onnx.data", "report.html")
-"""What else ``nsl adapt`` writes there."""
 
 
 class Examples(NamedTuple):
@@ -86,7 +79,7 @@ class Adapted:
 
 def save_adapted(adapted: Adapted, folder: str | os.PathLike[str], force: bool) -> None:
     """Write the folder, whole or not at all."""
-    with whole_folder(folder, MARKS, OTHERS, force) as made:
+    with output_folder(folder, force) as made:
         write_adapted(adapted, made)
 
 
@@ -108,15 +101,15 @@ def write_adapted(adapted: Adapted, folder: Path) -> None:
         "cross_validation": adapted.found.to_dict(),
         "neural_similarity": __version__,
     }
-    write_described(folder / MARKS[0], adapted.network, _KIND, described)
+    write_described(folder / MODEL, adapted.network, _KIND, described)
     told = {"classes": adapted.classes, "preprocessing": preprocessing}
-    (folder / MARKS[1]).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    (folder / LABELS).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     images, labels, features, names = adapted.examples
     if images.shape[-1] > _THUMBNAIL:
         images = F.interpolate(images.float(), (_THUMBNAIL, _THUMBNAIL), mode="area").round().byte()
     tensors = {"images": images.contiguous(), "labels": labels, "features": features}
     # save_file would let nobody but its owner read the file.
-    (folder / _EXAMPLES).write_bytes(save(tensors, metadata={"names": json.dumps(names)}))
+    (folder / EXAMPLES).write_bytes(save(tensors, metadata={"names": json.dumps(names)}))
 
 
 def load_adapted(
@@ -124,12 +117,12 @@ def load_adapted(
 ) -> Adapted:
     """What :func:`save_adapted` wrote; ``given`` is a backbone that a file cannot hold."""
     path = Path(folder)
-    if not (path / MARKS[0]).is_file():
+    if not (path / MODEL).is_file():
         raise DataError(
-            f"{path}: expected a folder with {MARKS[0]}, got none. `nsl adapt` and "
+            f"{path}: expected a folder with {MODEL}, got none. `nsl adapt` and "
             f"FewShotClassifier.save make one."
         )
-    known = read_description(path / MARKS[0], _KIND)
+    known = read_description(path / MODEL, _KIND)
     try:
         preprocessing = Preprocessing.from_dict(known["preprocessing"])
         classifier = linear(torch.zeros(len(known["classes"]), known["features"]), torch.zeros(1))
@@ -140,7 +133,7 @@ def load_adapted(
         raise FileFormatError(
             f"{path}: expected a classifier of this version, got a damaged one ({error!r})."
         ) from error
-    read_weights(path / MARKS[0], network)
+    read_weights(path / MODEL, network)
     backbone = FeatureExtractor(
         network.backbone, preprocessing, known["name"], source, known["card"]
     )
@@ -149,14 +142,14 @@ def load_adapted(
 
 
 def _read_examples(folder: Path) -> Examples:
-    if not (folder / _EXAMPLES).is_file():
+    if not (folder / EXAMPLES).is_file():
         raise DataError(
-            f"{folder / _EXAMPLES}: expected the images that were learned from, got no file of "
+            f"{folder / EXAMPLES}: expected the images that were learned from, got no file of "
             f"this name. Saving and showing neighbours (--why) need it, predicting does not. Get "
             f"the file again, or adapt anew."
         )
     try:
-        with safe_open(folder / _EXAMPLES, framework="pt") as file:
+        with safe_open(folder / EXAMPLES, framework="pt") as file:
             return Examples(
                 file.get_tensor("images"),
                 file.get_tensor("labels"),
@@ -165,7 +158,7 @@ def _read_examples(folder: Path) -> Examples:
             )
     except (SafetensorError, OSError, LookupError, TypeError, ValueError) as error:
         raise FileFormatError(
-            f"{folder / _EXAMPLES}: expected examples, got a file that cannot be read ({error})."
+            f"{folder / EXAMPLES}: expected examples, got a file that cannot be read ({error})."
         ) from error
 
 

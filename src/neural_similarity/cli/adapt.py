@@ -65,16 +65,15 @@ def adapt(
     """
     from .. import _check
     from ..adapt import FewShotClassifier
-    from ..adapt._folders import check_folder, whole_folder
     from ..adapt.methods import METHODS
-    from ..adapt.storage import MARKS, OTHERS
+    from ..adapt.output_folder import check_output_folder, output_folder
     from ..export.onnx import check_packages
     from ._adapted import print_result, read_classes, write_all
     from ._progress import progress_bar
     from ._signals import ends_on_sigterm
 
     _check.known_name("adapt", "--method", method, ("auto", *METHODS))
-    check_folder(out, MARKS, OTHERS, force)
+    check_output_folder(out, force)
     if onnx:
         check_packages()
     shown = read_classes(folder)
@@ -90,7 +89,7 @@ def adapt(
             shown.paths, labels, lambda done, all: bar.update(task, completed=done, total=all)
         )
         bar.update(task, description="writing")
-        with ends_on_sigterm(), whole_folder(out, MARKS, OTHERS, force) as new:
+        with ends_on_sigterm(), output_folder(out, force) as new:
             write_all(learner, shown, new, out, onnx)
     print_result(learner, out)
 

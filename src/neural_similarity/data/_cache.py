@@ -11,8 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from .._io import whole_file
-from ..ops.similarity_conv.compiled import cache_directory
+from .._io import cache_directory, whole_file
 from .image_sets import MemorySet, fingerprint_of
 
 __all__ = ["cached_json", "cached_set", "key_of"]

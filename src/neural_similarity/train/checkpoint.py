@@ -8,7 +8,6 @@ whatever moment a process is killed, the weights on disk have their optimiser be
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from .._io import write_file
 from ..errors import RunError
 
 __all__ = [
@@ -32,16 +32,10 @@ _ALIASES = "aliases"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, even if the machine stops."""
-    part = path.with_name(f".{path.name}.part")
+    """Write a file that is there whole or not at all; say what to do if the disk refuses."""
     try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        write_file(path, content)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise RunError(
             f"{path}: expected to write {len(content):,} bytes, got {error.strerror or error}. "
             f"What was there before is as it was. Make room or choose another folder; a run goes "

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from .._io import foreign_entries
 from ..errors import RunError
 
 __all__ = ["COMPARISON", "check_new", "check_replaceable", "clear", "read_json", "shortened"]
@@ -16,11 +17,11 @@ COMPARISON = "comparison.json"
 _MARKS = {"config.json", COMPARISON}  # one of them is in every folder of ours
 _OUR_FILES = (
     r"(environment|comparison)\.json|metrics\.jsonl|(curves|comparison|methods)\.png|report\.html|"
-    r"(last|last-\d+\.optimizer|best|merged)\.safetensors|model\.(onnx|pt2)|\..+\.part"
+    r"(last|last-\d+\.optimizer|best|merged)\.safetensors|model\.(onnx|pt2)"
 )
 _OUR_FOLDERS = {
     "inspect": r"report\.html|(static|dynamic)\.png",
-    "results": r"\.?\d+way-\d+shot-.+\.(json|jsonl|part)",
+    "results": r"\.?\d+way-\d+shot-.+\.(json|jsonl)",
     "tensorboard": r"events\.out\.tfevents\..+",
 }
 
@@ -56,7 +57,7 @@ def check_replaceable(folder: Path) -> None:
     """Raise unless a folder is new, or holds nothing but runs: nothing else is ever removed."""
     foreign = _foreign(folder) if folder.exists() else None
     if foreign is None and folder.is_dir():
-        names = sorted(path.name for path in folder.iterdir())
+        names = [path.name for path in foreign_entries(folder)]
         foreign = folder / names[0] if names and not set(names) & _MARKS else None
     if foreign is not None:
         raise RunError(
@@ -70,7 +71,7 @@ def _foreign(folder: Path) -> Path | None:
     if not folder.is_dir():
         return folder
     runs = list(read_json(folder / COMPARISON, dict)) if (folder / COMPARISON).is_file() else []
-    for path in folder.iterdir():
+    for path in foreign_entries(folder):
         if path.name in runs:
             inside = _foreign(path)
             if inside is not None:
@@ -86,13 +87,13 @@ def _is_ours(path: Path) -> bool:
         return {"model", "data"} <= settings.keys()
     if path.name in _OUR_FOLDERS and path.is_dir() and not path.is_symlink():
         ours = re.compile(_OUR_FOLDERS[path.name])
-        return all(ours.fullmatch(file.name) and file.is_file() for file in path.iterdir())
+        return all(ours.fullmatch(file.name) and file.is_file() for file in foreign_entries(path))
     return bool(re.fullmatch(_OUR_FILES, path.name)) and not path.is_dir()
 
 
 def check_new(folder: Path, resume: bool = False) -> None:
     """Raise unless a folder is new or empty; ``resume`` if a run was looked for there in vain."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or foreign_entries(folder)):
         if resume:
             raise RunError(
                 f"{folder}: expected a run to go on with, got something without config.json. It is "

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__, _check
+from .._io import locked
 from ..data import ImageSet, eval_loader
 from ..errors import RunError
 from .build import build_model, training_copy, unseen_images, unseen_splits
@@ -44,11 +45,6 @@ __all__ = [
     "read_comparison",
     "write_comparison",
 ]
-
-try:
-    import fcntl
-except ImportError:  # no such locks on this system: there, train one run at a time into a folder
-    fcntl = None  # type: ignore[assignment]
 
 MAY_DIFFER = ("data_dir", "device", "workers")
 """Settings that a run may go on with other values of: they do not decide its result."""
@@ -128,18 +124,13 @@ class RunFolder(Generic[_Config]):
         The lock is one of the system, on the folder itself: it ends with its process.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.folder, os.O_RDONLY)
-        try:
-            if fcntl is not None:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locked(self.folder) as free:
+            if not free:
+                raise RunError(
+                    f"{self.folder}: expected a folder for this process alone, got one that "
+                    f"another process trains into. Wait for it, or choose another --out."
+                )
             yield
-        except BlockingIOError as error:
-            raise RunError(
-                f"{self.folder}: expected a folder for this process alone, got one that another "
-                f"process trains into. Wait for it, or choose another --out."
-            ) from error
-        finally:
-            os.close(handle)
 
     def has_checkpoint(self) -> bool:
         """Whether there are weights to go on with."""

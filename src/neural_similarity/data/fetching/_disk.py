@@ -10,12 +10,8 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
+from ..._io import try_lock
 from ...errors import FetchError
-
-try:
-    import fcntl
-except ImportError:  # no such locks on this system: there, start one fetch at a time
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["append", "exclusive", "length", "writing"]
 
@@ -74,15 +70,12 @@ def length(file: FileIO) -> int:
 
 def _locked(part: Path) -> FileIO:
     file = FileIO(part, "a")
-    try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    if not try_lock(file.fileno()):
         file.close()
         raise FetchError(
             f"fetch: expected {part} for this process alone, got one that is being written. "
             f"Another process fetches the same file. Wait for it, then run the command again."
-        ) from error
+        )
     return file
 
 

@@ -11,7 +11,6 @@ import os
 import shutil
 import stat
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from ..._io import whole_folder
 from ...errors import FetchError
 from ._disk import writing
 
@@ -66,11 +66,10 @@ def unpack(
                 f"{', '.join(map(repr, tops[:5])) or 'nothing'}. It is another archive. Fetch it "
                 f"again, or look where it comes from."
             )
-        with writing("unpack", target), _beside(target) as folder:
+        with writing("unpack", target), whole_folder(target) as folder:
             for path, member in found:
                 if path.parts[0] == target.name:
-                    _copy(member, folder / path)
-            _move(folder / target.name, target, folder / ".replaced")
+                    _copy(member, folder.joinpath(*path.parts[1:]))
 
 
 @dataclass(frozen=True)
@@ -174,26 +173,6 @@ def _copy(member: _Member, place: Path) -> None:
         shutil.copyfileobj(source, file, 1 << 20)
         if file.tell() != member.size:
             raise EOFError(f"{member.name} ends early")
-
-
-def _move(new: Path, target: Path, aside: Path) -> None:
-    """Into place; an old folder goes only when the new one stands."""
-    old = target.exists()
-    if old:
-        target.rename(aside)
-    try:
-        new.rename(target)
-    except OSError:
-        if old:
-            aside.rename(target)
-        raise
-
-
-@contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unpacking-") as folder:
-        yield Path(folder)
 
 
 def _start(archive: Path) -> bytes:

@@ -18,7 +18,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable
@@ -28,7 +27,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["Kernels", "cache_directory", "load"]
+from ..._io import cache_directory, scratch_folder
+
+__all__ = ["Kernels", "load"]
 
 _ONE_AT_A_TIME = threading.Lock()
 _LOGGER = logging.getLogger("neural_similarity")
@@ -94,14 +95,6 @@ def _worthwhile() -> bool:
     return capability in _ISA_FLAGS or platform.machine() not in ("x86_64", "AMD64")
 
 
-def cache_directory() -> Path:
-    """Where built libraries are kept."""
-    if chosen := os.environ.get("NEURAL_SIMILARITY_CACHE"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "neural_similarity"
-
-
 def _library() -> Path:
     """The path of the library for this source, PyTorch and processor, built if it is not there."""
     flags = _flags()
@@ -146,8 +139,8 @@ def _build(path: Path, flags: tuple[str, ...]) -> None:
     _LOGGER.warning(
         "neural_similarity: building the compiled operator, once, about 15 s (%s)", path
     )
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as scratch:
-        built = Path(scratch) / path.name
+    with scratch_folder(path.parent) as scratch:
+        built = scratch / path.name
         command = [*compiler, *flags, str(_SOURCES / "operators.cpp"), "-o", str(built)]
         command += [f"-I{directory}" for directory in include_paths()]
         command += [f"-L{directory}" for directory in library_paths()]

@@ -1,0 +1,53 @@
+"""The folder that adapting writes: which files are ours, and when it may be overwritten."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .._io import foreign_entries, settle, whole_folder
+from ..errors import RunError
+
+__all__ = ["EXAMPLES", "LABELS", "MODEL", "check_output_folder", "output_folder"]
+
+MODEL, LABELS, EXAMPLES = "model.safetensors", "labels.json", "examples.safetensors"
+_MARKS = (MODEL, LABELS)  # by which such a folder is known
+_FILES = {
+    *_MARKS, EXAMPLES, "README.txt", "confusion.png", "model.onnx", "model.onnx.data",
+    "report.html",
+}  # fmt: skip
+
+
+def check_output_folder(path: str | os.PathLike[str], force: bool) -> None:
+    """Raise unless the folder is new or empty, or ``force`` is given and all in it is ours."""
+    folder = Path(path)
+    settle(folder)
+    if not folder.exists() or (folder.is_dir() and not foreign_entries(folder)):
+        return
+    if not force:
+        raise RunError(
+            f"{folder}: expected a new folder, got one that exists. Choose another folder, or "
+            f"overwrite this one with force (--force)."
+        )
+    if not all((folder / mark).is_file() for mark in _MARKS):
+        raise RunError(
+            f"{folder}: expected a folder with {' and '.join(_MARKS)} to overwrite, got something "
+            f"else. Nothing was changed. Choose another folder."
+        )
+    for entry in foreign_entries(folder):
+        if entry.name not in _FILES or entry.is_dir():
+            raise RunError(
+                f"{folder}: expected only files of an adapted classifier to overwrite, got "
+                f"{entry.name!r} as well. Nothing was changed. Choose another folder, or move "
+                f"that file away."
+            )
+
+
+@contextmanager
+def output_folder(path: str | os.PathLike[str], force: bool) -> Iterator[Path]:
+    """A new folder, which stands at ``path`` when the block ends well; see ``_io.whole_folder``."""
+    check_output_folder(path, force)
+    with whole_folder(path) as folder:
+        yield folder

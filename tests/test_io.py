@@ -1,0 +1,207 @@
+"""Files and folders that appear whole: interrupted or killed at any step, nothing is lost."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neural_similarity import _io
+
+OLD = {"model": "old model", "labels": "old labels", "only-old": "gone afterwards"}
+NEW = {"model": "new model", "labels": "new labels", "only-new": "not there before"}
+
+
+class Interrupted(BaseException):
+    """Stands for Ctrl-C."""
+
+
+def write(folder, content):
+    folder.mkdir(exist_ok=True)
+    for name, text in content.items():
+        (folder / name).write_text(text)
+
+
+def read(folder):
+    return {path.name: path.read_text() for path in _io.foreign_entries(folder)}
+
+
+def leftovers(folder):
+    return list(folder.rglob(".nsl-*"))
+
+
+@pytest.fixture(params=["exchange", "file by file", "somebody stands in it"])
+def way(request, monkeypatch, tmp_path):
+    """Each way in which two folders are swapped."""
+    if request.param == "file by file":
+        monkeypatch.setattr(_io, "_exchange", lambda new, old: False)
+    if request.param == "somebody stands in it":
+        (tmp_path / "out").mkdir()
+        monkeypatch.chdir(tmp_path / "out")
+    return request.param
+
+
+def test_a_folder_is_replaced_whole(way, tmp_path):
+    out = tmp_path / "out"
+    write(out, OLD)
+    inode = out.stat().st_ino
+    with _io.whole_folder(out) as folder:
+        write(folder, NEW)
+        assert read(out) == OLD
+    assert read(out) == NEW
+    assert leftovers(tmp_path) == []
+    assert (out.stat().st_ino == inode) == (way != "exchange")  # who stands in it stays in it
+
+
+def test_a_new_folder(tmp_path):
+    with _io.whole_folder(tmp_path / "a" / "b") as folder:
+        write(folder, NEW)
+        assert not (tmp_path / "a" / "b").exists()
+    assert read(tmp_path / "a" / "b") == NEW
+    assert leftovers(tmp_path) == []
+
+
+def test_a_block_that_fails_changes_nothing(way, tmp_path):
+    out = tmp_path / "out"
+    write(out, OLD)
+
+    def fail():
+        with _io.whole_folder(out) as folder:
+            write(folder, NEW)
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        fail()
+    assert read(out) == OLD
+    assert leftovers(tmp_path) == []
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path):
+    write(tmp_path / "real", OLD)
+    (tmp_path / "out").symlink_to("real")
+    with _io.whole_folder(tmp_path / "out") as folder:
+        write(folder, NEW)
+    assert (tmp_path / "out").is_symlink()
+    assert read(tmp_path / "real") == NEW
+
+
+@pytest.mark.parametrize("error", [Interrupted, OSError])
+@pytest.mark.parametrize("step", range(9))
+def test_interrupted_at_any_step_of_a_swap(way, step, error, tmp_path, monkeypatch):
+    """A swap file by file takes nine moves: a kill of the block, or a refusal by the disk."""
+    out, moves, rename = tmp_path / "out", 0, Path.rename
+    write(out, OLD)
+
+    def interrupted(self, target):
+        nonlocal moves
+        moves += 1
+        if moves == step + 1:
+            raise error(5, "refused")
+        return rename(self, target)
+
+    def swap():
+        with _io.whole_folder(out) as folder:
+            write(folder, NEW)
+            monkeypatch.setattr(Path, "rename", interrupted)
+
+    if way == "exchange":
+        swap()
+    else:
+        steps = 1 + len(OLD) + 1 + len(NEW)  # the new folder, the old files, the mark, the new ones
+        if step < steps:
+            with pytest.raises(error):
+                swap()
+        else:
+            swap()
+    monkeypatch.setattr(Path, "rename", rename)
+    assert read(out) in (OLD, NEW)
+    if error is OSError and way != "exchange" and step < 8:
+        assert read(out) == OLD
+    assert leftovers(tmp_path) == []
+
+
+KILL = """
+import os, sys
+from pathlib import Path
+from neural_similarity import _io
+
+out, step, exchange = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "exchange"
+moves, rename = 0, Path.rename
+
+def killed(self, target):
+    global moves
+    moves += 1
+    if moves == step + 1:
+        os.kill(os.getpid(), 9)
+    return rename(self, target)
+
+if not exchange:
+    _io._exchange = lambda new, old: False
+Path.rename = killed
+with _io.whole_folder(out) as folder:
+    for name in ("model", "labels", "only-new"):
+        (folder / name).write_text({"model": "new model", "labels": "new labels"}.get(name, "not there before"))
+    if exchange and step == 0:
+        os.kill(os.getpid(), 9)
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(("way", "step"), [("exchange", 0), *(("files", n) for n in range(8))])
+def test_killed_at_any_step_of_a_swap(way, step, tmp_path):
+    out = tmp_path / "out"
+    write(out, OLD)
+    command = [sys.executable, "-c", KILL, str(out), str(step), way]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert leftovers(tmp_path)  # the kill did leave something, or the test proves nothing
+    _io.settle(out)
+    assert read(out) in (OLD, NEW)
+    assert read(out) == (OLD if way == "exchange" or step == 0 else NEW)
+    with _io.whole_folder(out) as folder:
+        write(folder, NEW)
+    assert read(out) == NEW
+    assert leftovers(tmp_path) == []
+
+
+def test_scratch_of_a_living_process_is_left_alone(tmp_path):
+    with _io.scratch_folder(tmp_path) as mine:
+        (mine / "half").write_text("written")
+        _io.settle(tmp_path)
+        with _io.whole_file(tmp_path / "other") as file:
+            file.write_text("whole")
+        assert (mine / "half").read_text() == "written"
+    assert leftovers(tmp_path) == []
+
+
+def test_a_file_is_replaced_whole(tmp_path):
+    target = tmp_path / "file"
+    target.write_text("old")
+
+    def fail():
+        with _io.whole_file(target) as file:
+            file.write_text("half of the n")
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        fail()
+    assert target.read_text() == "old"
+    _io.write_file(target, b"new")
+    assert target.read_text() == "new"
+    assert oct(target.stat().st_mode)[-3:] == oct(0o666 & ~_umask())[-3:]
+    assert leftovers(tmp_path) == []
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        _io.write_file(tmp_path / "nowhere" / "file", b"")
+
+
+def test_a_lock_is_held_by_one(tmp_path):
+    with _io.locked(tmp_path) as first, _io.locked(tmp_path) as second:
+        assert (first, second) == (True, False)
+    with _io.locked(tmp_path) as again:
+        assert again
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
