@@ -1,0 +1,66 @@
+"""The rooms of the house: reachable by name, small, and closed to each other's private names."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import neural_similarity as ns
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "neural_similarity"
+ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+SHARED = {"_autocast", "_check", "_io", "_shapes"}  # the foundation, which every room may use
+SOURCES = sorted(
+    path for part in ("src", "experiments", "benchmarks") for path in (ROOT / part).rglob("*.py")
+)
+
+
+def imported(path):
+    """Every ``(room, names)`` that a file imports; names are those of modules and of objects."""
+    parts = path.relative_to(PACKAGE.parent).parts if PACKAGE in path.parents else ()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = parts[: len(parts) - node.level] if node.level else ()
+            module = [*base, *(node.module or "").split(".")] if node.module else list(base)
+            for alias in node.names:
+                names = [*module, alias.name]
+                if names[0] == ns.__name__ and len(names) > 1:
+                    yield names[1], names[2:]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_private_names_stay_in_their_room(path):
+    own = path.relative_to(PACKAGE).parts[0] if PACKAGE in path.parents else None
+    for room, names in imported(path):
+        if room == own:
+            continue
+        if own is None:  # experiments and benchmarks
+            assert not room.startswith("_"), f"{path} imports {room}"
+        else:
+            assert not room.startswith("_") or room in SHARED | {"__version__"}, room
+        assert not any(name.startswith("_") for name in names), f"{path} imports {room}: {names}"
+
+
+def test_no_room_is_flat():
+    """A folder with more files than one sees at a glance wants rooms of its own."""
+    for folder in {path.parent for path in PACKAGE.rglob("*.py")}:
+        assert len(list(folder.glob("*.py"))) <= 20, folder
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room != "cli"])
+def test_rooms_are_there_in_a_fresh_interpreter(room):
+    code = f"import neural_similarity as ns; print(ns.{room}.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"neural_similarity.{room}"
+
+
+def test_no_test_file_imports_another():
+    for path in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names]
+                module = (getattr(node, "module", None) or "").split(".")
+                assert not any(name.startswith("test_") for name in (*names, *module)), path
