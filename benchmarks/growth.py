@@ -1,4 +1,4 @@
-"""How the dynamic operation grows with batch, channels and image side, beside a convolution.
+"""How the time of the dynamic operation grows with batch, channels and image side.
 
 One axis grows at a time from (batch, channels, side) = (32, 64, 16); forward and backward.
 """
@@ -36,7 +36,7 @@ def run(rounds: int) -> dict[str, list[Timing]]:
 
 
 def plot(tables: dict[str, list[Timing]], path: Path) -> None:
-    """Milliseconds over size, one panel an axis, both scales logarithmic."""
+    """Milliseconds over size, one panel for each axis, both scales logarithmic."""
     import matplotlib
 
     matplotlib.use("Agg")

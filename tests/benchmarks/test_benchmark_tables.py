@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.networks import SIDE
+from benchmarks.registry import BENCHMARKS
+from benchmarks.run import write
+from benchmarks.timing import Timing, race
+from benchmarks.wide_step import BASE_CLASSES, networks
 from experiments.tables.table6 import ON_CIFAR_FS
+from neural_similarity.train import build_model
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SECTIONS = dict(
@@ -18,7 +24,7 @@ SECTIONS = dict(
 )
 
 
-def written(section: str) -> list[list[str]]:
+def document_rows(section: str) -> list[list[str]]:
     """The rows of a section's tables, without their heads."""
     lines = [line for line in SECTIONS[section].splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -49,8 +55,8 @@ def dynamic_op():
             yield [kind, name, *(ratio(of[name]) for of in means)]
     shapes = [title.removeprefix("diagonal, forward, ") for title in tables]
     for shape in (shape for shape in shapes if shape.startswith("(")):
-        found = [tables[f"diagonal, {way}, {shape}"] for way in ways]
-        yield [shape, *(ratio(of["neural-similarity, compiled"]) for of in found)]
+        by_way = [tables[f"diagonal, {way}, {shape}"] for way in ways]
+        yield [shape, *(ratio(of["neural-similarity, compiled"]) for of in by_way)]
 
 
 def network_step():
@@ -118,15 +124,22 @@ SHOWN = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("made", SHOWN, ids=lambda made: made.__name__)
-def test_the_document_has_what_was_measured(made):
-    rows = [[_short(first), *rest] for first, *rest in written(made.__name__)]
-    assert rows == list(made())
+@pytest.mark.parametrize("rows_of", SHOWN, ids=lambda rows_of: rows_of.__name__)
+def test_the_document_has_what_was_measured(rows_of):
+    rows = [[_short(first), *rest] for first, *rest in document_rows(rows_of.__name__)]
+    assert rows == list(rows_of())
+
+
+def test_the_networks_of_wide_step_are_those_of_table_6():
+    rows = ("dynamic", "finetune", "wide-parameters", "wide-time")
+    for row, network in zip(rows, networks().values(), strict=True):
+        same = build_model(ON_CIFAR_FS.row(row).training("short"), BASE_CLASSES, 3, SIDE)
+        assert str(network) == str(same)
 
 
 def test_a_row_of_table_6_says_what_its_step_was_measured_to_cost():
-    (found,) = (row for row in wide_step() if row[0] == "twice the width")
-    assert f"takes {found[1]} of the dynamic NSN's time" in ON_CIFAR_FS.row("wide-time").departs
+    (row,) = (row for row in wide_step() if row[0] == "twice the width")
+    assert f"takes {row[1]} of the dynamic NSN's time" in ON_CIFAR_FS.row("wide-time").deviation
 
 
 def test_a_file_that_is_named_is_the_newest():
@@ -137,5 +150,18 @@ def test_a_file_that_is_named_is_the_newest():
 
 
 def test_no_table_is_left_out():
-    with_tables = {section for section in SECTIONS if written(section)}
-    assert with_tables == {made.__name__ for made in SHOWN}
+    with_tables = {section for section in SECTIONS if document_rows(section)}
+    assert with_tables == {rows_of.__name__ for rows_of in SHOWN}
+
+
+def test_every_benchmark_has_a_section_and_a_result():
+    assert set(SECTIONS) == set(BENCHMARKS)
+    assert all(list(FOLDER.glob(f"results/{name}-*.json")) for name in BENCHMARKS)
+
+
+def test_a_result_file_names_commit_and_machine(tmp_path):
+    timings = [*race({"a": lambda: None, "b": lambda: None}, rounds=3), Timing.of_ratio("c", 2.0)]
+    record = json.loads(write(tmp_path, "static_step", 3, {"a table": timings}).read_text())
+    assert {"benchmark", "commit", "torch", "processor", "threads", "rounds"} <= record.keys()
+    assert record["tables"]["a table"][0]["ratio"] == 1.0
+    assert record["tables"]["a table"][2] == {"name": "c", "ratio": 2.0}
