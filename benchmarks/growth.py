@@ -16,7 +16,7 @@ SIZES = {
     "channels": (8, 16, 32, 64, 128, 256),
     "side": (4, 8, 16, 32, 64),
 }
-SHOWN = (
+CONTESTANTS = (
     "plain convolution",
     "neural-similarity, compiled",
     "neural-similarity, pure",
@@ -31,7 +31,7 @@ def run(rounds: int) -> dict[str, list[Timing]]:
             s = {**BASE, axis: size}
             tensors = make((s["batch"], s["channels"], s["channels"], s["side"]), full=False)
             runs = contestants("diagonal", "forward and backward", tensors)
-            tables[f"{axis} {size}"] = race({k: runs[k] for k in SHOWN if k in runs}, rounds)
+            tables[f"{axis} {size}"] = race({k: runs[k] for k in CONTESTANTS if k in runs}, rounds)
     return tables
 
 

@@ -54,7 +54,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark("throughput", "how many images a second does training take?", throughput.run),
         Benchmark("fewshot_episodes", "how fast is a test on episodes?", fewshot_episodes.run),
         Benchmark("static_episodes", "do episodes tuned together save time?", static_episodes.run),
-        Benchmark("maml_step", "how fast is second-order MAML, beside higher?", maml_step.run),
+        Benchmark("maml_step", "is second-order MAML as fast as with higher?", maml_step.run),
         Benchmark("wide_step", "how wide is a plain network of the same time?", wide_step.run),
     )
 }

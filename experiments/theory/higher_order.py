@@ -167,9 +167,9 @@ def table(numbers: Numbers) -> str:
     rows = []
     for name, fits in numbers["fits"].items():
         degrees = {degree(fit["differences"]) for fit in fits}
-        shown = "/".join(f"over {HIGHEST - 1}" if d is None else str(d) for d in degrees)
+        text = "/".join(f"over {HIGHEST - 1}" if d is None else str(d) for d in degrees)
         cells = [_middle(fits, "inside"), _middle(fits, "outside"), _middle(fits, "growth")]
-        rows.append([name, str(fits[0]["parameters"]), shown, *(f"{cell:.3f}" for cell in cells)])
+        rows.append([name, str(fits[0]["parameters"]), text, *(f"{cell:.3f}" for cell in cells)])
     return markdown.table(
         ["one layer", "parameters", "degree", "R² inside", "R² three times as far", "growth power"],
         rows,

@@ -162,9 +162,9 @@ def table(numbers: Numbers) -> str:
     for scope, values in numbers["residuals"].items():
         there = [C for C, value in enumerate(values, 1) if value < EXISTS]
         most = max(there, default=0)
-        shown = f"all up to {most}" if most == len(values) else f"up to {most}"
+        text = f"all up to {most}" if most == len(values) else f"up to {most}"
         whole = there == list(range(1, most + 1))
-        rows.append([scope, shown if whole else str(there), f"{values[-1]:.1e}"])
+        rows.append([scope, text if whole else str(there), f"{values[-1]:.1e}"])
     last = len(next(iter(numbers["residuals"].values())))
     first = markdown.table(["scope of W̃", "exists for C", f"residual at C = {last}"], rows)
     ratios = ["", *(f"{r:.3f}" for r in _ratios(numbers))]
@@ -206,9 +206,10 @@ def draw(numbers: Numbers) -> Figure:
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
     left, right = upper.subplots(1, 2)
     for (scope, values), marker in zip(numbers["residuals"].items(), "os^v", strict=True):
-        shown = [max(value, 1e-16) for value in values]
-        left.semilogy(range(1, len(shown) + 1), shown, marker=marker, label=f"one M a {scope}"
-                      if scope != "full" else "full matrix", alpha=0.8)  # fmt: skip
+        label = f"one M a {scope}" if scope != "full" else "full matrix"
+        residuals = [max(value, 1e-16) for value in values]  # zero has no logarithm
+        channels = range(1, len(residuals) + 1)
+        left.semilogy(channels, residuals, marker=marker, label=label, alpha=0.8)
     left.set(xlabel="channels C = kernels", ylabel="residual of Wᵀ W̃ = E", ylim=(1e-17, 1e2),
              title="Does a W̃ that picks the centre exist?")  # fmt: skip
     left.legend(fontsize=8, loc="center")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.networks import SIDE
-from benchmarks.registry import BENCHMARKS
-from benchmarks.run import write
+from benchmarks.registry import BENCHMARKS, Benchmark
+from benchmarks.run import run_benchmark
 from benchmarks.timing import Timing, race
 from benchmarks.wide_step import BASE_CLASSES, networks
 from experiments.tables.table6 import ON_CIFAR_FS
@@ -118,13 +118,13 @@ def _short(name: str) -> str:
     return name.removesuffix(" units").removesuffix(" hidden")
 
 
-SHOWN = (
+SECTIONS_WITH_TABLES = (
     static_step, dynamic_op, network_step, throughput, input_pipeline, fewshot_episodes, maml_step,
     static_episodes, wide_step,
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("rows_of", SHOWN, ids=lambda rows_of: rows_of.__name__)
+@pytest.mark.parametrize("rows_of", SECTIONS_WITH_TABLES, ids=lambda rows_of: rows_of.__name__)
 def test_the_document_has_what_was_measured(rows_of):
     rows = [[_short(first), *rest] for first, *rest in document_rows(rows_of.__name__)]
     assert rows == list(rows_of())
@@ -151,7 +151,7 @@ def test_a_file_that_is_named_is_the_newest():
 
 def test_no_table_is_left_out():
     with_tables = {section for section in SECTIONS if document_rows(section)}
-    assert with_tables == {rows_of.__name__ for rows_of in SHOWN}
+    assert with_tables == {rows_of.__name__ for rows_of in SECTIONS_WITH_TABLES}
 
 
 def test_every_benchmark_has_a_section_and_a_result():
@@ -159,9 +159,21 @@ def test_every_benchmark_has_a_section_and_a_result():
     assert all(list(FOLDER.glob(f"results/{name}-*.json")) for name in BENCHMARKS)
 
 
-def test_a_result_file_names_commit_and_machine(tmp_path):
-    timings = [*race({"a": lambda: None, "b": lambda: None}, rounds=3), Timing.of_ratio("c", 2.0)]
-    record = json.loads(write(tmp_path, "static_step", 3, {"a table": timings}).read_text())
+def test_a_run_prints_ratios_and_writes_a_file_and_a_picture(tmp_path, capsys):
+    def run(rounds):
+        timings = race({"a": lambda: None, "b": lambda: None}, rounds)
+        return {"a table": [*timings, Timing.of_ratio("c", 2.0)]}
+
+    def plot(tables, path):
+        path.write_text(", ".join(tables))
+
+    run_benchmark(Benchmark("empty", "how long is nothing?", run, plot), 3, tmp_path)
+    assert re.search(
+        r"^  a +\d+\.\d+ +1\.00  1\.00 - 1\.00$", capsys.readouterr().out, re.MULTILINE
+    )
+    (file,) = tmp_path.glob("empty-*.json")
+    assert file.with_suffix(".png").read_text() == "a table"
+    record = json.loads(file.read_text())
     assert {"benchmark", "commit", "torch", "processor", "threads", "rounds"} <= record.keys()
     assert record["tables"]["a table"][0]["ratio"] == 1.0
     assert record["tables"]["a table"][2] == {"name": "c", "ratio": 2.0}

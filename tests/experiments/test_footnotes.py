@@ -30,10 +30,10 @@ def test_taps_that_kernel_shapes_switched_off(results):
 
 def test_other_settings_of_the_network_that_a_row_begins_with(results):
     for row in ("finetune", "static", "meta-static", "proto"):
-        kept = keep_tests(results, row, 0, [[0.5], [0.5]])
-        settings = json.loads(kept.read_text())["config"]
+        file = keep_tests(results, row, 0, [[0.5], [0.5]])
+        settings = json.loads(file.read_text())["config"]
         if row == "finetune":
-            change(kept, config={**settings, "lr": 0.5})
+            change(file, config={**settings, "lr": 0.5})
     runs = read_table(TABLES["table6"], results, "short")
     assert [name for name in runs if outdated(runs, name)] == [
         "finetune", "static", "meta-static",
@@ -52,9 +52,9 @@ def test_a_network_that_was_trained_again(results):
 
 def test_weights_of_an_early_step_are_named(results):
     for row, step in (("finetune", 200), ("maml", 50)):
-        kept = keep_tests(results, row, 0, [[0.5], [0.5]])
-        tests = json.loads(kept.read_text())["tests"]
-        change(kept, tests=[{**test, "weights_step": step} for test in tests])
+        file = keep_tests(results, row, 0, [[0.5], [0.5]])
+        tests = json.loads(file.read_text())["tests"]
+        change(file, tests=[{**test, "weights_step": step} for test in tests])
     notes = notes_of(results, "table6")
     assert "`maml` was tested with the weights that did best" in notes
     assert "those after steps 50 of 200." in notes

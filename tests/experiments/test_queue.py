@@ -122,8 +122,8 @@ def test_a_network_that_diverges_when_trained_again_stops_the_queue(tmp_path, mo
 def test_a_row_that_begins_with_a_diverged_network_has_diverged(tmp_path):
     queue = Queue(tmp_path / "results", tmp_path / "work", log=lambda line: None)
     _, nearest = jobs_of([table("table6")], "smoke", 1, ["nearest"])
-    known = {"environment": {}, "data_copies": {}, "parameters": 5, "diverged": 7}
-    write_record(record_file(queue.results, nearest.before.row, "smoke", 0), known)
+    record = {"environment": {}, "data_copies": {}, "parameters": 5, "diverged": 7}
+    write_record(record_file(queue.results, nearest.before.row, "smoke", 0), record)
     queue.run([nearest])
     record = read_record(record_file(queue.results, nearest.row, "smoke", 0))
     assert (record["diverged"], record["tests"], record["row"]) == (7, [], "nearest")

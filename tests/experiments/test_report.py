@@ -23,7 +23,7 @@ def results(tmp_path):
 
 @pytest.fixture
 def report(tmp_path, results):
-    """A report of results that are yet to be made."""
+    """A report of results that a test will add."""
     (tmp_path / "README.md").write_text(DOCUMENT)
     return Report(
         results,
@@ -103,8 +103,8 @@ class TestErrors:
 
     def test_times_and_adapted_parameters_of_several_seeds(self, results):
         for seed, step in enumerate((0.2, 0.4)):
-            kept = keep_tests(results, "finetune", seed, [[0.5], [0.5]], adapted=640 + seed)
-            change(kept, step_seconds=step)
+            file = keep_tests(results, "finetune", seed, [[0.5], [0.5]], adapted=640 + seed)
+            change(file, step_seconds=step)
             keep_error(results, "cnn", seed, 0.3)
         table = TABLES["table6"]
         (row, *_) = compare_rows(table, read_table(table, results, "short"), 1)
@@ -115,10 +115,10 @@ class TestErrors:
         assert row.minutes == pytest.approx(200 * 0.4 / 60), "at the fastest pace"
 
     def test_the_pace_is_no_single_lucky_step(self, results):
-        kept = keep_error(results, "cnn", 0, 0.3)
-        metrics = json.loads(kept.read_text())["metrics"]
+        file = keep_error(results, "cnn", 0, 0.3)
+        metrics = json.loads(file.read_text())["metrics"]
         times = [0.1, *(0.5 + 0.01 * n for n in range(19))]
-        change(kept, metrics={**metrics, "train": {"step_seconds": times}})
+        change(file, metrics={**metrics, "train": {"step_seconds": times}})
         runs = read_table(TABLES["table4"], results, "short")
         assert runs["cnn"].pace == pytest.approx(0.51), "the third of twenty"
 

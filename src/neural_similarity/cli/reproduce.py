@@ -41,7 +41,7 @@ app = typer.Typer(
 )
 
 Tables = Annotated[
-    list[str], typer.Argument(metavar="TABLE...", help="Tables; nsl reproduce list names them.")
+    list[str], typer.Argument(metavar="TABLE", help="Tables; nsl reproduce list names them.")
 ]
 Budget = Annotated[str, typer.Option(help="smoke, short or paper; see nsl reproduce list.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, from 0 on.")]
@@ -87,7 +87,7 @@ def run(
 ) -> None:
     """Run the missing rows of tables; "run" may be left out.
 
-    Stopped by Ctrl-C or killed, the same command continues.
+    If it is stopped or killed, the same command continues.
 
     \b
     nsl reproduce table4
