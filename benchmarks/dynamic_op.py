@@ -1,7 +1,7 @@
-"""The dynamic operation beside a plain convolution and the obvious ways to write it.
+"""The dynamic operation, compared with a plain convolution and other ways to write it.
 
-All contestants compute the same function (but for the plain convolution and the deformable one,
-which show what is paid for the similarity), forward alone and forward with backward.
+All contestants compute the same function, except the plain convolution and the deformable one,
+which show the price of the similarity. Both forward alone and forward with backward are measured.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run(rounds: int) -> dict[str, list[Timing]]:
         ratios: dict[tuple[str, str], list[float]] = {}
         for shape in SHAPES:
             tensors = make(shape, kind == "unconstrained")
-            # A matrix at every position is more work than a convolution: compare per multiply-add.
+            # A matrix at every position needs more multiply-adds: compare per multiply-add.
             work = 1.0 if kind == "diagonal" else 1 + TAPS / shape[2]
             for direction in ("forward", "forward and backward"):
                 timings = race(contestants(kind, direction, tensors), rounds)
@@ -66,7 +66,7 @@ def contestants(
     functions |= {"neural-similarity, pure": ours, "unfold, multiply": unfold}
     if kind == "diagonal":
         functions["nine-fold filters"] = nine_fold
-        if (deformable := find_deform_conv2d()) is not None:
+        if (deformable := load_deform_conv2d()) is not None:
             functions["deform_conv2d, no offset"] = deformable
     wrap = backward if direction != "forward" else forward
     runs = {name: wrap(function, tensors) for name, function in functions.items()}
@@ -121,11 +121,11 @@ def nine_fold(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
     return (responses * similarity[:, None]).sum(2)
 
 
-def find_deform_conv2d() -> Function | None:
-    """torchvision's modulated deformable convolution, where it is installed."""
+def load_deform_conv2d() -> Function | None:
+    """torchvision's modulated deformable convolution, if it is installed."""
     try:
         from torchvision.ops import deform_conv2d
-    except Exception:  # torchvision may be there and fail to load
+    except Exception:  # torchvision may be installed and fail to load
         return None
 
     def run(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:

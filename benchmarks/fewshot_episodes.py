@@ -1,7 +1,7 @@
-"""Episodes a second, five-way five-shot, of methods that adapt only a classifier or nothing.
+"""Episodes a second, five-way five-shot, of methods that adapt a classifier or nothing.
 
-The features of all images are embedded once. A thousand test images of CIFAR-FS's size stand for
-the test set; what an episode costs does not depend on their number, what embedding costs does.
+The features of all images are computed once. The test set is a thousand images of CIFAR-FS's size.
+The cost of an episode does not depend on their number; the cost of computing features does.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def embed_and_score(make: Callable[[], Evaluator], episodes: Episodes) -> None:
 
 
 def noise() -> MemorySet:
-    """Images without meaning: what they cost does not depend on it."""
+    """Random images: the cost does not depend on what they show."""
     images = torch.randint(256, (CLASSES * IMAGES, 3, SIDE, SIDE), dtype=torch.uint8)
     labels = torch.arange(CLASSES).repeat_interleave(IMAGES)
     return MemorySet.of("noise", images, labels, [str(n) for n in range(CLASSES)])

@@ -1,4 +1,4 @@
-"""How the dynamic operation grows with batch, channels and image side, beside a convolution.
+"""How the time of the dynamic operation grows with batch, channels and image side.
 
 One axis grows at a time from (batch, channels, side) = (32, 64, 16); forward and backward.
 """
@@ -16,7 +16,7 @@ SIZES = {
     "channels": (8, 16, 32, 64, 128, 256),
     "side": (4, 8, 16, 32, 64),
 }
-SHOWN = (
+CONTESTANTS = (
     "plain convolution",
     "neural-similarity, compiled",
     "neural-similarity, pure",
@@ -31,12 +31,12 @@ def run(rounds: int) -> dict[str, list[Timing]]:
             s = {**BASE, axis: size}
             tensors = make((s["batch"], s["channels"], s["channels"], s["side"]), full=False)
             runs = contestants("diagonal", "forward and backward", tensors)
-            tables[f"{axis} {size}"] = race({k: runs[k] for k in SHOWN if k in runs}, rounds)
+            tables[f"{axis} {size}"] = race({k: runs[k] for k in CONTESTANTS if k in runs}, rounds)
     return tables
 
 
 def plot(tables: dict[str, list[Timing]], path: Path) -> None:
-    """Milliseconds over size, one panel an axis, both scales logarithmic."""
+    """Milliseconds over size, one panel for each axis, both scales logarithmic."""
     import matplotlib
 
     matplotlib.use("Agg")

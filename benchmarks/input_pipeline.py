@@ -1,4 +1,4 @@
-"""What input costs: making a batch, beside the training step that it is for."""
+"""What input costs: preparing a batch, compared with the training step that uses it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import neural_similarity as ns
-from experiments.layout import channels_last
 from neural_similarity.data import Augment, FolderSet, Loader, MemorySet, load_dataset, train_loader
 
-from .static_step import BATCH, SIDE, training_step
+from .networks import BATCH, SIDE, channels_last, training_step
 from .timing import Timing, race
 
-#: Batches of an epoch from files: more than workers prepare ahead, so that they must keep up.
+#: Batches of an epoch from files: more than workers prepare in advance, so that they must keep up.
 BATCHES = 6
-#: Sides of the photographs; the shorter is mini-ImageNet's.
+#: Width and height of the photographs; the height is that of mini-ImageNet.
 PHOTO = (112, 84)
 
 

@@ -1,6 +1,6 @@
-"""A training step of second-order MAML on CNN-4, beside the same loop written with ``higher``.
+"""A training step of second-order MAML on CNN-4, compared with the same loop in ``higher``.
 
-``higher`` (facebookresearch/higher) is no dependency: without it our step is measured alone.
+``higher`` (facebookresearch/higher) is not a dependency: without it only our step is measured.
 """
 
 from __future__ import annotations
@@ -83,5 +83,5 @@ def _higher() -> ModuleType | None:
     try:
         return import_module("higher")
     except ImportError:
-        print("  higher is not installed: our step is measured alone")
+        print("  higher is not installed: only our step is measured")
         return None

@@ -7,10 +7,9 @@ import copy
 import torch
 
 import neural_similarity as ns
-from experiments.layout import channels_last
 from neural_similarity.convert import multiply_adds
 
-from .static_step import BATCH, SIDE, training_step
+from .networks import BATCH, SIDE, channels_last, training_step
 from .timing import Timing, race
 
 

@@ -1,6 +1,6 @@
-"""Tuning the static NSN on support sets: one episode after another, and several side by side.
+"""Tuning the static NSN on support sets: one episode after another, or several at once.
 
-Four epochs stand for the paper's hundred, which cost twenty-five times as much.
+It runs four epochs instead of the paper's hundred, which would take twenty-five times as long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 import neural_similarity as ns
 from neural_similarity.fewshot import create_method
-from neural_similarity.fewshot.inner_loop.many_episodes import SideBySide
+from neural_similarity.fewshot.inner_loop import SideBySide
 
 from .timing import Timing, race
 

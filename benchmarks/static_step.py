@@ -6,16 +6,14 @@ import copy
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import neural_similarity as ns
-from experiments.layout import channels_last
 
+from .networks import BATCH, SIDE, channels_last, training_step
 from .timing import Timing, race
 
 STRUCTURES = ("diagonal", "unconstrained", "orthogonal", "kernel_shape")
-BATCH, SIDE = 128, 32
 
 
 def run(rounds: int) -> dict[str, list[Timing]]:
@@ -37,17 +35,6 @@ def run(rounds: int) -> dict[str, list[Timing]]:
         f"training step, CNN-9, batch {BATCH}, {SIDE}×{SIDE}": training,
         "inference, plain network and merged network": race(inference, rounds),
     }
-
-
-def training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], None]:
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-
-    def step() -> None:
-        optimiser.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimiser.step()
-
-    return step
 
 
 def inference_step(model: nn.Module, images: Tensor) -> Callable[[], object]:

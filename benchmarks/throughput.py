@@ -1,7 +1,7 @@
-"""How many images a second a network trains on, input included, beside a plain network of its size.
+"""How many images a second a network trains on, input included.
 
-The ideal for a network is a plain CNN-9 as wide as makes its multiply-adds equal: all of the work
-done as fast as PyTorch does convolutions.
+It is compared with an ideal: a plain CNN-9 that is wide enough to have the same number of
+multiply-adds, so that all work is done as fast as PyTorch's own convolutions.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import neural_similarity as ns
-from experiments.layout import channels_last
 from neural_similarity.convert import multiply_adds
 from neural_similarity.data import Augment, MemorySet
 
 from .input_pipeline import endless, loader, noise
-from .static_step import BATCH, SIDE
+from .networks import BATCH, SIDE, channels_last
 from .timing import Timing, race
 
 NETWORKS: dict[str, ns.StaticSimilarity | ns.DynamicSimilarity | None] = {
@@ -48,7 +47,7 @@ def run(rounds: int) -> dict[str, list[Timing]]:
 
     def share(name: str) -> float:
         ideal = ideals.get(name, "plain")
-        # A width is a whole number, so the multiply-adds of the ideal are a little off.
+        # A width is a whole number, so the multiply-adds of the ideal are only nearly equal.
         return took[ideal] * work[name] / count(models[ideal]) / took[name]
 
     title = f"training, CNN-9, batch {BATCH}, {SIDE}×{SIDE}, crop and flip included"
@@ -79,7 +78,7 @@ def step(model: nn.Module, images: MemorySet) -> Callable[[], None]:
 
 
 def ideal_width(work: int) -> int:
-    """The width at which a plain CNN-9 comes nearest to so many multiply-adds."""
+    """The width at which a plain CNN-9 is nearest to this number of multiply-adds."""
     return min(range(32, 160), key=lambda width: abs(count(network(width=width)) - work))
 
 

@@ -1,4 +1,4 @@
-"""Interleaved timing: contestants take turns in one process, so that noise hits them alike."""
+"""Interleaved timing: contestants take turns in one process, so that noise affects all alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Timing", "race"]
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one contestant took, beside the first of the race."""
+    """The time of a contestant, and its ratio to the first contestant's."""
 
     name: str
     milliseconds: float
@@ -21,20 +21,21 @@ class Timing:
     ratio_high: float
 
     def over(self, work: float) -> Timing:
-        """The same for ``work`` times as much to do as the first had."""
+        """Ratios per unit of work, for a contestant with ``work`` times the work of the first."""
         ratios = (self.ratio / work, self.ratio_low / work, self.ratio_high / work)
         return Timing(self.name, self.milliseconds, *ratios)
 
     @classmethod
     def of_ratio(cls, name: str, ratio: float) -> Timing:
-        """A ratio made of other ratios."""
+        """A number computed from other timings."""
         return cls(name, float("nan"), ratio, float("nan"), float("nan"))
 
 
 def race(contestants: Mapping[str, Callable[[], object]], rounds: int = 15) -> list[Timing]:
-    """Run every contestant once a round and compare each round's times with the first's.
+    """Run every contestant once a round, and divide its time by the first contestant's.
 
-    The ratio is the median over rounds; low and high are its quartiles. Two rounds warm up.
+    The ratio is the median over rounds; low and high are its quartiles. The first two rounds are
+    not counted.
     """
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for round_number in range(rounds + 2):

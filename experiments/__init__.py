@@ -1,1 +1,14 @@
-"""Experiments: what the library's claims rest on. They use public names only."""
+"""Experiments: the evidence behind the library's claims. They use the library's public names only.
+
+::
+
+    reproduce   list, run and report the paper's tables: what ``nsl reproduce`` calls
+    tables/     the paper's tables, one module a table
+    queue/      train and test the rows that have no result yet
+    report/     from result files to Markdown and pictures
+    records     result files: one JSON file a run, written once
+    trials      single runs outside the tables, made to find reasons
+    stability   does a dynamic network train stably?
+    theory/     the claims of Sections 5 and 6, one module a claim
+    backbone    makes the backbones that come with the package
+"""

@@ -1,13 +1,13 @@
-"""How good are the backbones that come with the package, and what does half precision cost?
+"""Makes the backbones that come with the package, and measures what half precision costs.
 
-Makes the files of ``src/neural_similarity/adapt/backbones/pretrained`` and their card from two
-runs that differ in their similarity alone, such as two rows of Table 6::
+Writes the files of ``src/neural_similarity/adapt/backbones/pretrained`` and their card from two
+runs that differ only in their similarity, such as two rows of Table 6::
 
     nsl reproduce table6 --rows dynamic,finetune --seeds 1
     python -m experiments.backbone runs/reproduce/table6/short/{dynamic-0,finetune-0}
 
-Each network is measured as trained and as stored, on 5-way episodes of the test classes, of which
-it has seen none.
+Each network is measured as trained and as stored, on 5-way episodes of the test classes, none of
+which it was trained on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from neural_similarity.data import Episodes, MemorySet, dataset_info, load_datas
 from neural_similarity.errors import RunError
 from neural_similarity.fewshot import FewShotRun
 
-from .queue.commands import command_of
+from .commands import command_for
 
 NAMES = ("cnn4-dynamic", "cnn4-plain")
 METHODS = ("proto", "ridge")
@@ -34,7 +34,7 @@ SHIPPED = Path(neural_similarity.__file__).parent / "adapt" / "backbones" / "pre
 
 @dataclass(frozen=True)
 class Facts:
-    """What is written of one backbone."""
+    """What the card says about one backbone."""
 
     name: str
     size: int
@@ -69,9 +69,9 @@ def parse() -> argparse.Namespace:
 
 
 def make(run: FewShotRun, name: str, out: Path, episodes: int) -> Facts:
-    """Write a run's backbone in half precision; measure it before and after."""
+    """Store a run's backbone in half precision; measure it before and after."""
     trained = adapt.load_backbone(run.folder)
-    command = command_of(run.config)
+    command = command_for(run.config)
     file = out / f"{name}.safetensors"
     adapt.save_backbone(
         file,
@@ -99,7 +99,7 @@ def make(run: FewShotRun, name: str, out: Path, episodes: int) -> Facts:
 @torch.no_grad()
 def accuracies(backbone: adapt.FeatureExtractor, test: MemorySet, episodes: int) -> dict[str, str]:
     """Accuracy on episodes of classes that were not trained on, with a 95 % interval."""
-    preprocessing, found = backbone.preprocessing, {}
+    preprocessing, cells = backbone.preprocessing, {}
     for name in METHODS:
         for shots in (1, 5):
             method = fewshot.create_method(name)
@@ -107,13 +107,13 @@ def accuracies(backbone: adapt.FeatureExtractor, test: MemorySet, episodes: int)
             drawn = Episodes(test.labels, 5, shots, 15, seed=0, count=episodes)
             mean, std = preprocessing.mean, preprocessing.std
             result = fewshot.evaluate_method(method, network, test, drawn, mean=mean, std=std)
-            found[f"{name}, {shots} shot"] = f"{result.mean:.1%} ± {result.interval:.1%}"
-    return found
+            cells[f"{name}, {shots} shot"] = f"{result.mean:.1%} ± {result.interval:.1%}"
+    return cells
 
 
 def card(run: FewShotRun, facts: list[Facts], episodes: int) -> str:
-    """The model card, from what was measured."""
-    known, config = run.environment(), run.config
+    """The model card, from the measurements."""
+    environment, config = run.environment(), run.config
     columns = ["name", "", "parameters", "bytes", *facts[0].as_stored]
     rows = [
         (f"`{one.name}`", how, f"{one.parameters:,}", f"{one.size:,}", *measured.values())
@@ -121,28 +121,28 @@ def card(run: FewShotRun, facts: list[Facts], episodes: int) -> str:
         for how, measured in (("as trained", one.as_trained), ("as stored", one.as_stored))
     ]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *rows))
-    copies = ", ".join(f"{part} `{copy}`" for part, copy in known["data_copies"].items())
+    prints = ", ".join(f"{part} `{one}`" for part, one in environment["data_copies"].items())
     length = f"{config.epochs:g} epochs" if config.steps is None else f"{config.steps:,} steps"
     commands = "\n".join(f"$ {one.command}" for one in facts)
     paragraphs = (
         "Made by `python -m experiments.backbone`; every number here is from that command.",
-        f"**Data.** The {len(known['classes'])} training classes of `{config.data}`, colour images "
-        f"of side {known['image_size']}. {dataset_info(config.data).description} Copies: {copies}; "
-        f"those of CIFAR-100 had their pixel values rounded to multiples of four.",
+        f"**Data.** The {len(environment['classes'])} training classes of `{config.data}`, colour "
+        f"images of side {environment['image_size']}. {dataset_info(config.data).description} "
+        f"Fingerprints: {prints}. The pixel values were rounded to multiples of four.",
         f"**Recipe.** {length}, batches of {config.batch_size}, {config.optimizer} at "
         f"{config.learning_rate:g}, schedule {config.schedule}, weight decay "
         f"{config.weight_decay:g}, seed {config.seed}, the weights that are best on the validation "
-        f"classes, PyTorch {known['torch']}. The two networks differ in the similarity alone.",
+        f"classes, PyTorch {environment['torch']}. The two networks differ only in the similarity.",
         f"```console\n{commands}\n```",
         f"**Results.** Accuracy over {episodes} 5-way episodes of 15 queries a class, of the test "
-        f"classes, none of which was trained on. Kernels are stored in half precision and computed "
-        f"with in single.",
+        f"classes, none of which was trained on. Kernels are stored in half precision; all "
+        f"computations use single precision.",
         lines,
-        "**Limits.** Small networks, briefly trained, that have seen small images of everyday "
-        "objects and animals: photographs are scaled down to their side, so what is small in a "
-        "picture is lost. Fine differences, text, medical and aerial images are far from what they "
-        "know: there a larger backbone (`--backbone timm:NAME`) does better. They reflect what "
-        "their data set holds and leaves out. Do not use them to judge people.",
+        "**Limits.** Small networks, briefly trained on small images of everyday objects and "
+        "animals. Photographs are scaled down to that size, so small details are lost. Fine "
+        "differences, text, medical and aerial images are far from the training data: there a "
+        "larger backbone (`--backbone timm:NAME`) does better. The networks reflect what their "
+        "data set contains and what it lacks. Do not use them to judge people.",
     )
     filled = (text if "\n" in text else fill(text, 99) for text in paragraphs)
     return "\n\n".join(("# The backbones that come with the package", *filled)) + "\n"

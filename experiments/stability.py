@@ -1,12 +1,12 @@
 """Does a dynamic network train stably? Nine layers, SGD at learning rate 0.1, many seeds.
 
 The paper (Section 3.3, Table 1) says that a plain CNN as predictor does not converge unless its
-output is normalised or squashed, and that a SphereNet predictor does. Here each predictor trains
-the paper's CNN-9 on scikit-learn's digits, at the paper's learning rate, from several seeds, and
-each run is written down as it ends: diverged (a loss that is not finite), or its test accuracy.
+output is normalised or passed through a sigmoid, and that a SphereNet predictor does. Here each
+predictor trains the paper's CNN-9 on scikit-learn's digits, at the paper's learning rate, from
+several seeds. A run ends diverged (its loss is not finite) or with a test accuracy.
 
-Run: ``python -m experiments.stability`` (prints a table; ``--out`` keeps one JSON file a run, and
-runs whose file exists are not repeated).
+Run: ``python -m experiments.stability`` prints a table. ``--out`` writes one JSON file a run; runs
+whose file exists are not repeated.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from torch import Tensor
 
 import neural_similarity as ns
 
-from .records import Record, commit, read_record, write_text
+from .code_version import commit
+from .records import Record, read_record, write_text
 
-# The CNN predictors have the authors' start, where predictions differ from the identity at once,
-# and no BatchNorm, which would be a normalisation of another kind. At the authors' tiny scale they
-# start near the identity all the same, so both kinds also run at He's scale, without BatchNorm.
+# The CNN predictors have the authors' initialisation, which does not start at the identity, and no
+# BatchNorm, which would be another kind of normalisation. At the authors' tiny scale they still
+# start near the identity, so both kinds also run at He's scale, without BatchNorm.
 PREDICTORS: dict[str, ns.SpherePredictor | ns.ConvPredictor | None] = {
     "no similarity": None,
     "SphereNet": ns.SpherePredictor(),
@@ -71,8 +72,8 @@ def parse() -> argparse.Namespace:
 def run_or_read(name: str, seed: int, steps: int, folder: Path | None) -> Record:
     slug = "".join(c if c.isalnum() else "-" for c in name.lower())
     path = None if folder is None else folder / f"stability-{slug}-{steps}-{seed}.json"
-    if path is not None and (known := read_record(path)) is not None:
-        return known
+    if path is not None and (record := read_record(path)) is not None:
+        return record
     result = {
         "experiment": "stability",
         "predictor": name,
@@ -142,9 +143,9 @@ def table(rows: dict[str, list[Record]]) -> str:
         scores = [r["accuracy"] for r in results if r["accuracy"] is not None]
         low = sum(score < 0.5 for score in scores)
         ends = (sum(scores) / len(scores), min(scores), max(scores)) if scores else ()
-        shown = " | ".join(f"{x:.1%}" for x in ends) if ends else "– | – | –"
+        cells = " | ".join(f"{x:.1%}" for x in ends) if ends else "– | – | –"
         lines.append(
-            f"| {name} | {len(results)} | {len(results) - len(scores)} | {low} | {shown} |"
+            f"| {name} | {len(results)} | {len(results) - len(scores)} | {low} | {cells} |"
         )
     return "\n".join(lines)
 

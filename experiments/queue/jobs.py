@@ -1,18 +1,18 @@
-"""Which runs a table asks for, and in what order."""
+"""Jobs: which runs a table needs, and in which order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..tables.row import Row, Table
+from ..tables.base import Row, Table
 
 __all__ = ["Job", "jobs_of"]
 
 
 @dataclass(frozen=True)
 class Job:
-    """A row to be run from a seed."""
+    """A row to run from a seed."""
 
     row: Row
     table: Table
@@ -25,7 +25,7 @@ class Job:
 
     @property
     def before(self) -> Job | None:
-        """What trains the network that this one begins with."""
+        """The job that trains the network this one begins with."""
         if self.row.begins_with is None:
             return None
         return replace(self, row=self.table.row(self.row.begins_with))
@@ -34,18 +34,20 @@ class Job:
 def jobs_of(
     tables: Sequence[Table], budget: str, seeds: int, rows: Sequence[str] = ()
 ) -> list[Job]:
-    """What is to be done, each once: table by table, seed by seed."""
+    """The jobs of tables, each once: table by table, seed by seed; ``rows`` limits them."""
     jobs: dict[str, Job] = {}
     for table in tables:
-        wanted = [table.row(name) for name in rows] or list(table.rows)
+        selection = [table.row(name) for name in rows] or list(table.rows)
         for seed in range(seeds):
-            for row in wanted:
-                for needed in _with_needs(table, row):
-                    job = Job(needed, table, budget, seed)
+            for row in selection:
+                for required in _with_requirements(table, row):
+                    job = Job(required, table, budget, seed)
                     jobs.setdefault(job.name, job)
     return list(jobs.values())
 
 
-def _with_needs(table: Table, row: Row) -> list[Row]:
-    needs = [] if row.begins_with is None else _with_needs(table, table.row(row.begins_with))
-    return [*needs, row]
+def _with_requirements(table: Table, row: Row) -> list[Row]:
+    """A row, after the rows whose networks it begins with."""
+    if row.begins_with is None:
+        return [row]
+    return [*_with_requirements(table, table.row(row.begins_with)), row]

@@ -1,105 +1,120 @@
-"""Notes below a table: where it departs from the paper, what is missing, what was it run on."""
+"""Notes below a table: how it deviates from the paper, what is missing, and what it was run on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..tables.row import SEEDS, Table
-from .comparison import Runs, other_network, outdated
-from .data_sources import describe_copies
+from ..tables.base import SEEDS, Table
+from .data_versions import describe_data
+from .row_results import RowResults, other_network, outdated
 
-__all__ = ["notes"]
+__all__ = ["footnotes"]
 
 
-def notes(table: Table, runs: Mapping[str, Runs], budget: str) -> Iterator[str]:
-    """What is to be known of the numbers, a sentence or two each."""
+def footnotes(table: Table, rows: Mapping[str, RowResults], budget: str) -> Iterator[str]:
+    """What a reader should know about the numbers, a sentence or two each."""
     yield f"Budget `{budget}`: {table.budgets[budget]}."
     yield from table.notes
-    yield from (f"{row.title}: {row.departs}" for row in table.rows if row.departs)
-    begun = [f"`{row.name}` with `{row.begins_with}`" for row in table.rows if row.begins_with]
-    if begun:
-        yield f"Begin with the network that another row has trained: {', '.join(begun)}."
-    for name, of in runs.items():
-        if of.diverged:
-            steps = (f"{of.by_seed[s]['diverged']} (seed {s})" for s in of.diverged)
+    yield from (f"{row.title}: {row.deviation}" for row in table.rows if row.deviation)
+    starts = [f"`{row.name}` from `{row.begins_with}`" for row in table.rows if row.begins_with]
+    if starts:
+        yield f"Rows that start from the trained network of another row: {', '.join(starts)}."
+    for name, row in rows.items():
+        if row.diverged:
+            steps = (f"{row.by_seed[s]['diverged']} (seed {s})" for s in row.diverged)
             yield f"`{name}` diverged at step {', '.join(steps)}."
     if table.metric == "accuracy":
-        yield from _fewer_episodes(runs, table.baseline)
-        yield from _early_weights(runs)
-    yield from _switched_off(runs)
-    most = max(len(of.by_seed) for of in runs.values())
-    if most < SEEDS and any(of.tested for of in runs.values()):
-        yield f"Seeds: {most} of the {SEEDS} that are asked for."
-    missing = list(_missing(runs))
-    if missing:
-        yield f"Not run yet: {'; '.join(missing)}."
-    if old := [_seeds(name, seeds) for name in runs if (seeds := outdated(runs, name))]:
-        yield f"Run with other settings than the row has now: {'; '.join(old)}."
-    if other := [_seeds(name, seeds) for name in runs if (seeds := other_network(runs, name))]:
-        yield f"Began with another training of that network than is shown: {'; '.join(other)}."
-    records = [record for of in runs.values() for record in of.by_seed.values()]
+        yield from _fewer_episodes(rows, table.baseline)
+        yield from _early_weights(rows)
+    yield from _taps_off(rows)
+    yield from _incomplete(rows)
+    yield from _changed(rows)
+    records = [record for row in rows.values() for record in row.by_seed.values()]
     for record in records:
         if len(_commits(record)) > 1:
             yield (
-                f"`{record['row']}` seed {record['seed']} was begun and gone on with by different "
-                f"code: {', '.join(f'`{one}`' for one in _commits(record))}."
+                f"`{record['row']}` seed {record['seed']} was started by one version of the code "
+                f"and continued by another: {', '.join(f'`{one}`' for one in _commits(record))}."
             )
-    yield from describe_copies(records)
+    yield from describe_data(records)
     yield _hardware(records)
 
 
-def _commits(record: dict[str, Any]) -> list[str]:
-    """What code a run was worked on with; older results name the last alone."""
-    return list(record.get("commits", [record["commit"]]))
-
-
-def _fewer_episodes(runs: Mapping[str, Runs], baseline: str) -> Iterator[str]:
-    """Rows whose mean is not over the episodes of the baseline's."""
+def _fewer_episodes(rows: Mapping[str, RowResults], baseline: str) -> Iterator[str]:
+    """Rows that were tested on fewer episodes than the baseline."""
     counts = {
-        name: {len(t["accuracies"]) for r in of.finished.values() for t in r["tests"]}
-        for name, of in runs.items()
+        name: {len(t["accuracies"]) for r in row.finished.values() for t in r["tests"]}
+        for name, row in rows.items()
     }
     usual = max(counts[baseline], default=0)
     for name, of_row in counts.items():
         if of_row and min(of_row) < usual:
             yield (
-                f"`{name}` was tested on {min(of_row)} episodes, the first of the {usual} that the "
-                f"baseline had; its difference is over those."
+                f"`{name}` was tested on the first {min(of_row)} of the {usual} episodes of the "
+                f"baseline; its difference is over these."
             )
 
 
-def _early_weights(runs: Mapping[str, Runs]) -> Iterator[str]:
-    """Rows whose best weights in validation are of the first half of training."""
-    for name, of in runs.items():
+def _early_weights(rows: Mapping[str, RowResults]) -> Iterator[str]:
+    """Rows whose best weights in validation are from the first half of training."""
+    for name, row in rows.items():
         steps = [
             (record["tests"][0]["weights_step"], record["metrics"]["eval"]["step"][-1])
-            for record in of.finished.values()
+            for record in row.finished.values()
             if record["tests"] and "eval" in record["metrics"]
         ]
         if any(2 * best <= last for best, last in steps):
-            said = ", ".join(f"{best} of {last}" for best, last in steps)
-            yield f"`{name}` was best on validation classes, and is tested, after steps {said}."
+            shares = ", ".join(f"{best} of {last}" for best, last in steps)
+            yield (
+                f"`{name}` was tested with the weights that did best on the validation classes: "
+                f"those after steps {shares}."
+            )
 
 
-def _switched_off(runs: Mapping[str, Runs]) -> Iterator[str]:
-    """How many taps kernel shapes have masked out in the end."""
-    for name, of in runs.items():
-        known = [r["taps_off"] for r in of.finished.values() if "taps_off" in r]
-        if known:
-            said = ", ".join(f"{off} of {taps}" for off, taps in known)
-            yield f"`{name}`: kernel shapes have switched off {said} taps."
+def _taps_off(rows: Mapping[str, RowResults]) -> Iterator[str]:
+    """How many taps the kernel shapes have switched off at the end of training."""
+    for name, row in rows.items():
+        counts = [r["taps_off"] for r in row.finished.values() if "taps_off" in r]
+        if counts:
+            shares = ", ".join(f"{off} of {taps}" for off, taps in counts)
+            yield f"`{name}`: the kernel shapes switched off {shares} taps."
 
 
-def _missing(runs: Mapping[str, Runs]) -> Iterator[str]:
+def _incomplete(rows: Mapping[str, RowResults]) -> Iterator[str]:
+    """Seeds and rows that have no result."""
+    most = max(len(row.by_seed) for row in rows.values())
+    if most < SEEDS and any(row.tested for row in rows.values()):
+        yield f"Seeds run so far: {most} of {SEEDS}."
+    if missing := list(_missing(rows)):
+        yield f"Not run yet: {'; '.join(missing)}."
+
+
+def _missing(rows: Mapping[str, RowResults]) -> Iterator[str]:
     """Rows without any seed, then seeds that other rows of the table have."""
-    if never := [f"`{name}`" for name, of in runs.items() if not of.by_seed]:
+    if never := [f"`{name}`" for name, row in rows.items() if not row.by_seed]:
         yield ", ".join(never)
-    wanted = {seed for of in runs.values() for seed in of.by_seed}
-    for name, of in runs.items():
-        lacking = sorted(wanted - of.by_seed.keys())
-        if lacking and of.by_seed:
+    seeds = {seed for row in rows.values() for seed in row.by_seed}
+    for name, row in rows.items():
+        lacking = sorted(seeds - row.by_seed.keys())
+        if lacking and row.by_seed:
             yield _seeds(name, lacking)
+
+
+def _changed(rows: Mapping[str, RowResults]) -> Iterator[str]:
+    """Results that do not belong to the settings and networks of today."""
+    if old := [_seeds(name, seeds) for name in rows if (seeds := outdated(rows, name))]:
+        yield f"Run with other settings than the row has now: {'; '.join(old)}."
+    if other := [_seeds(name, seeds) for name in rows if (seeds := other_network(rows, name))]:
+        yield (
+            f"Started from another training of that network than the one in the table: "
+            f"{'; '.join(other)}."
+        )
+
+
+def _commits(record: dict[str, Any]) -> list[str]:
+    """The versions of the code that worked on a run; older results name only the last."""
+    return list(record.get("commits", [record["commit"]]))
 
 
 def _hardware(records: Sequence[dict[str, Any]]) -> str:
@@ -109,9 +124,8 @@ def _hardware(records: Sequence[dict[str, Any]]) -> str:
         for record in records
         if (e := record.get("environment"))
     }
-    commits = {f"`{one}`" for record in records for one in _commits(record)}
-    said = [*sorted(machines), f"commit {', '.join(sorted(commits))}"]
-    return f"Machine: {'; '.join(said)}."
+    commits = sorted({f"`{one}`" for record in records for one in _commits(record)})
+    return f"Machine: {'; '.join(sorted(machines))}; commit {', '.join(commits)}."
 
 
 def _seeds(name: str, seeds: Sequence[int]) -> str:

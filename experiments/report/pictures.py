@@ -1,4 +1,4 @@
-"""Two pictures of the report: error over time, and accuracy against numbers adapted."""
+"""The report's pictures: error over training time, and accuracy over parameters adapted."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from neural_similarity.plot.style import GREY, PALETTE, figure, save
+from neural_similarity.plot import style
 
-from ..tables.row import Row
-from .comparison import Finding, Runs
-from .intervals import Estimate
+from ..intervals import Estimate
+from ..tables.base import Row
+from .comparison import Comparison
+from .row_results import RowResults
 
 __all__ = ["draw_accuracy", "draw_error", "spread"]
 
@@ -22,31 +23,32 @@ _DASHES = {
     "cnn-plus": "--", "static-unconstrained": "--", "dynamic-unconstrained": "--",
     "cnn-lower-rate": ":", "dynamic-lower-rate": ":", "cnn-plus-lower-rate": "-.",
 }  # fmt: skip
-_DPI = 100  # small files: these pictures are kept in the repository
-_NAME, _ASIDE, _LINE = 95, 14, 11  # points: room for a name, left of it, and its height
+_DPI = 100  # small files, as these pictures are in the repository
+_NAME, _ASIDE, _LINE = 95, 14, 11  # in points: width of a name, gap before it, its height
 
 
-def draw_error(runs: Mapping[str, Runs], file: Path) -> None:
+def draw_error(rows: Mapping[str, RowResults], file: Path) -> None:
     """Test error over training time and over epochs: mean over seeds, and their spread.
 
-    Time is that of steps which nothing disturbed: seeds were trained beside other work.
+    Time is the number of steps times the seconds of a step at the fastest pace, because runs share
+    their machine with other work.
     """
-    with figure(9.0, 4.6) as made:
-        panels = made.subplots(1, 2, sharey=True)
-        for of in runs.values():
-            curves = [record["metrics"]["eval"] for record in of.finished.values()]
+    with style.figure(9.0, 4.6) as picture:
+        panels = picture.subplots(1, 2, sharey=True)
+        for results in rows.values():
+            curves = [record["metrics"]["eval"] for record in results.finished.values()]
             if curves:
-                pace = of.pace or 0.0
-                _draw_spread(panels[0], of.row, curves, [pace * step for step in curves[0]["step"]])
-                _draw_spread(panels[1], of.row, curves, curves[0]["epoch"])
-        panels[0].set(xlabel="training time (s)", ylabel="test error (%)")
+                times = [(results.pace or 0.0) * step for step in curves[0]["step"]]
+                _draw_spread(panels[0], results.row, curves, times)
+                _draw_spread(panels[1], results.row, curves, curves[0]["epoch"])
+        panels[0].set(xlabel="training time (seconds, logarithmic)", ylabel="test error (%)")
         _logarithmic(panels[0], ticks=(1, 2, 5))
         panels[1].set_xlabel("epoch")
         panels[1].xaxis.set_major_locator(MaxNLocator(integer=True))
         for axes in panels:
             axes.grid(axis="y")
-        made.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        save(made, file, dpi=_DPI)
+        picture.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        style.save(picture, file, dpi=_DPI)
 
 
 def _draw_spread(
@@ -65,58 +67,58 @@ def _draw_spread(
 
 
 def _colour(row: Row) -> str:
-    kinds = {"static": PALETTE[0], "dynamic": PALETTE[1]}
-    return next((colour for kind, colour in kinds.items() if kind in row.name), GREY)
+    kinds = {"static": style.PALETTE[0], "dynamic": style.PALETTE[1]}
+    return next((colour for kind, colour in kinds.items() if kind in row.name), style.GREY)
 
 
-def draw_accuracy(found: Mapping[int, Sequence[Finding]], file: Path) -> None:
-    """Accuracy against numbers adapted in an episode, a panel for each number of shots.
+def draw_accuracy(by_shots: Mapping[int, Sequence[Comparison]], file: Path) -> None:
+    """Accuracy over parameters adapted in an episode, a panel for each number of shots.
 
-    Methods that adapt nothing stand apart, as zero has no place on a logarithmic axis.
+    Methods that adapt nothing have an axis of their own: a logarithmic one has no zero.
     """
-    with figure(5.4 * len(found), 5.0) as made:
+    with style.figure(5.4 * len(by_shots), 5.0) as picture:
         panels: dict[Axes, list[Point]] = {}
-        parts = made.subfigures(1, len(found), squeeze=False)[0]
-        for part, (shots, of) in zip(parts, found.items(), strict=True):
-            points = _points(of)
+        parts = picture.subfigures(1, len(by_shots), squeeze=False)[0]
+        for part, (shots, comparisons) in zip(parts, by_shots.items(), strict=True):
+            points = _points(comparisons)
             part.suptitle(f"{shots} shot{'s' * (shots > 1)}", fontsize=10)
             zero, rest = part.subplots(1, 2, sharey=True, width_ratios=(1, 2))
-            panels[zero] = [point for point in points if not point.finding.adapted]
-            panels[rest] = [point for point in points if point.finding.adapted]
+            panels[zero] = [point for point in points if not point.comparison.adapted]
+            panels[rest] = [point for point in points if point.comparison.adapted]
             zero.set(ylabel="accuracy (%)", xlim=(-0.15, 1), xticks=[0])
-            rest.set_xlabel("numbers adapted in an episode")
+            rest.set_xlabel("parameters adapted in an episode")
             rest.tick_params(left=False)
             rest.spines["left"].set_visible(False)
             _logarithmic(rest)
         for axes, points in panels.items():
             _draw_points(axes, points)
-        made.draw_without_rendering()  # where points are on paper is known only then
+        picture.draw_without_rendering()  # only then positions on paper are known
         for axes, points in panels.items():
             _name_points(axes, points)
-        save(made, file, dpi=_DPI)
+        style.save(picture, file, dpi=_DPI)
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where a row stands."""
+    """A row's place in the picture."""
 
-    finding: Finding
+    comparison: Comparison
     ours: Estimate
     x: float
 
     @property
     def colour(self) -> str:
-        return _colour(self.finding.row)
+        return _colour(self.comparison.row)
 
 
-def _points(found: Sequence[Finding]) -> list[Point]:
-    """Lowest first; moved sideways by turns, so that no interval hides another."""
-    known = [(one, one.ours, one.adapted or 0) for one in found if one.ours is not None]
-    known.sort(key=lambda of: of[1].mean)
-    turns = [place % 3 - 1 for place in range(len(known))]
+def _points(comparisons: Sequence[Comparison]) -> list[Point]:
+    """Lowest first; moved sideways in turn, so that no interval hides another."""
+    rows = [(one, one.ours, one.adapted or 0) for one in comparisons if one.ours is not None]
+    rows.sort(key=lambda row: row[1].mean)
+    turns = [place % 3 - 1 for place in range(len(rows))]
     return [
         Point(one, ours, adapted * 1.1**turn if adapted else 0.05 * turn)
-        for (one, ours, adapted), turn in zip(known, turns, strict=True)
+        for (one, ours, adapted), turn in zip(rows, turns, strict=True)
     ]
 
 
@@ -135,7 +137,7 @@ def _draw_points(axes: Axes, points: Sequence[Point]) -> None:
 
 
 def _name_points(axes: Axes, points: Sequence[Point]) -> None:
-    """Names in columns, each right of a crowd of points, none over another."""
+    """Names in columns, each to the right of a crowd of points; no name covers another."""
     on_paper = [axes.transData.transform((p.x, p.ours.mean)) * 72 / axes.figure.dpi for p in points]
     for crowd in _crowds([x for x, _ in on_paper]):
         right = max(on_paper[place][0] for place in crowd) + _ASIDE
@@ -143,14 +145,14 @@ def _name_points(axes: Axes, points: Sequence[Point]) -> None:
         for place, height in zip(crowd, heights, strict=True):
             point, (x, y) = points[place], on_paper[place]
             axes.annotate(
-                point.finding.row.name, (point.x, point.ours.mean), (right - x, height - y),
+                point.comparison.row.name, (point.x, point.ours.mean), (right - x, height - y),
                 textcoords="offset points", fontsize=8, va="center", color=point.colour,
-                arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": 3},
+                arrowprops={"arrowstyle": "-", "color": style.GREY, "linewidth": 0.5, "shrinkB": 3},
             ).set_in_layout(False)  # fmt: skip
 
 
 def _crowds(x: Sequence[float]) -> list[list[int]]:
-    """Places of points that leave no room for a name between them."""
+    """Groups of points with no room for a name between them, as indices."""
     crowds: list[list[int]] = []
     last = float("-inf")
     for place in sorted(range(len(x)), key=lambda place: x[place]):
@@ -162,12 +164,12 @@ def _crowds(x: Sequence[float]) -> list[list[int]]:
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Ascending heights moved as little as leaves a gap between neighbours (least squares).
+    """Ascending heights, moved as little as possible so that neighbours keep a gap (least squares).
 
     >>> spread([0.0, 1.0, 10.0], gap=3.0)
     [-1.0, 2.0, 10.0]
     """
-    # Without the gaps it is isotonic regression: whoever is out of order shares a mean.
+    # Without the gaps this is isotonic regression: heights that are out of order share a mean.
     shared: list[list[float]] = []
     for place, height in enumerate(heights):
         shared.append([height - place * gap])

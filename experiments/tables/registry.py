@@ -1,17 +1,17 @@
-"""All tables, in the order in which they are worked through."""
+"""All tables, in the order in which they are run."""
 
 from __future__ import annotations
 
 from neural_similarity.errors import UnknownNameError
 
 from . import table1, table2, table3, table4, table5, table6, table7
-from .row import Table
+from .base import Table
 
-__all__ = ["TABLES", "table"]
+__all__ = ["TABLES", "find_table"]
 
 TABLES: dict[str, Table] = {
-    one.name: one
-    for one in (
+    table.name: table
+    for table in (
         table6.ON_CIFAR_FS,
         table4.ON_CIFAR10,
         *table2.TABLES,
@@ -25,7 +25,7 @@ TABLES: dict[str, Table] = {
 }
 
 
-def table(name: str) -> Table:
+def find_table(name: str) -> Table:
     """The table of that name."""
     if name not in TABLES:
         raise UnknownNameError(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from neural_similarity.train import TrainConfig
 
-from .row import Table, rows_of
+from .base import Table, rows_of
 from .table4 import CIFAR10, IN_WORDS, ON_CIFAR10
 
 _rows, row = rows_of("table1", CIFAR10)
@@ -16,25 +16,26 @@ _rows, row = rows_of("table1", CIFAR10)
 def cnn_predictor(base: TrainConfig) -> TrainConfig:
     """Dynamic NSN (CNN)
 
-    The paper normalises the predictor's output or squashes it, and does not say which its number
-    is of: here it is normalised. CNN predictors begin as in the authors' code, not at the identity
-    as SphereNet's does here.
+    The paper normalises the predictor's output or takes a sigmoid of it, and does not say which of
+    the two its number belongs to: here it is normalised. CNN predictors are initialised as in the
+    authors' code, not at the identity, as SphereNet's is here.
     """
     return replace(_cnn(base), predictor_options={"output": "normalized", "start": "authors"})
 
 
 @row()
 def cnn_predictor_sigmoid(base: TrainConfig) -> TrainConfig:
-    """Dynamic NSN (CNN), squashed"""
+    """Dynamic NSN (CNN), sigmoid output"""
     return replace(_cnn(base), predictor_options={"output": "sigmoid", "start": "authors"})
 
 
 @row()
 def cnn_predictor_bare(base: TrainConfig) -> TrainConfig:
-    """Dynamic NSN (CNN), neither normalised nor squashed
+    """Dynamic NSN (CNN), output not bounded
 
-    The paper says that it cannot converge. It is drawn at He's scale, as networks are by default:
-    at the authors' scale of a thousandth it did train, on digits (experiments/README.md).
+    The paper says that it cannot converge. It is initialised at He's scale, the default for
+    networks. At the authors' scale, a thousandth of that, it did train, on digits
+    (experiments/README.md).
     """
     options = {"output": "none", "start": "authors", "first_scale": 1.0, "last_scale": 1.0}
     return replace(_cnn(base), predictor_options=options)
@@ -42,10 +43,10 @@ def cnn_predictor_bare(base: TrainConfig) -> TrainConfig:
 
 @row()
 def dynamic_authors(base: TrainConfig) -> TrainConfig:
-    """Dynamic NSN (SphereNet), begun as the authors' †
+    """Dynamic NSN (SphereNet), authors' initialisation †
 
-    As the CNN predictors above begin, so that what differs is the predictor alone. In a trial of
-    two epochs, with a rate of 0.03, this start was eight points behind the identity
+    Initialised as the CNN predictors above, so that only the predictor differs. In a trial of two
+    epochs, with a learning rate of 0.03, this start was eight points worse than the identity
     (cifar10-dynamic-authors-start).
     """
     return replace(base, similarity="dynamic", predictor_options={"start": "authors"})

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from neural_similarity.train import TrainConfig
 
-from .row import Table, rows_of
+from .base import Table, rows_of
 from .table4 import CIFAR10, IN_WORDS, ON_CIFAR10
 
 _rows, row = rows_of("table2", CIFAR10)
 
 
-# The paper tells neither where D_r begins, nor α. Ours begins at one. With α at 0.5 no gradient
-# reached it in the steps of the short budget, so that nothing was learned of the shape.
+# The paper gives neither the initial D_r nor α. Ours starts at one. With α at 0.5 it never fell
+# below the threshold in the steps of the short budget, so no shape was learned.
 _SHAPE = {"threshold": 0.9}
 
 
@@ -21,8 +21,8 @@ _SHAPE = {"threshold": 0.9}
 def static_joint(base: TrainConfig) -> TrainConfig:
     """Static NSN (J)
 
-    The paper does not tell its threshold of the kernel shape: ours is 0.9, from numbers that begin
-    at one and do not decay.
+    The paper does not give the threshold of the kernel shape: ours is 0.9, for parameters that
+    start at one and do not decay.
     """
     return _joint(base, "static")
 

@@ -1,4 +1,4 @@
-"""Table 3: may all layers share one predictor?"""
+"""Table 3: can all layers share one predictor?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from neural_similarity.train import TrainConfig
 
-from .row import Table, rows_of
+from .base import Table, rows_of
 from .table4 import CIFAR10, IN_WORDS, ON_CIFAR10
 
 _rows, row = rows_of("table3", CIFAR10)

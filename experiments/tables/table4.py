@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from neural_similarity.train import TrainConfig
 
-from .row import Row, Table, rows_of
+from .base import Row, Table, rows_of
 
 PAPER = TrainConfig(
     model="cnn9", data="cifar10", steps=64_000, schedule="paper", hidden=64, log_every=100
@@ -39,14 +39,14 @@ CIFAR100 = {
 IN_WORDS = {
     "smoke": "three steps on digits",
     "short": "CNN-9 of half the width (16, 32, 64 filters, 128 units), 4 epochs, one cycle of the "
-    "learning rate, 16 hidden units in predictors of diagonals and 32 of matrices",
+    "learning rate, predictors with 16 hidden units for diagonals and 32 for matrices",
     "paper": "CNN-9, 64,000 steps, 64 and 128 hidden units",
 }
 
 
 def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     """The rows for one data set."""
-    made, row = rows_of(kept_in, budgets)
+    table_rows, row = rows_of(kept_in, budgets)
 
     @row()
     def cnn(base: TrainConfig) -> TrainConfig:
@@ -57,8 +57,8 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def cnn_plus(base: TrainConfig) -> TrainConfig:
         """Baseline CNN++
 
-        The paper does not say what its CNN++ looks like: ours is one convolution deeper a stage,
-        and so wide that it has more parameters than every row of the table.
+        The paper does not describe its CNN++. Ours has one more convolution in each stage, and is
+        wide enough to have more parameters than any other row of the table.
         """
         options = {"width": 22, "hidden": 160} if base.options else {}
         return replace(base, model="cnn9_plus", options=options)
@@ -67,7 +67,7 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def static_diagonal(base: TrainConfig) -> TrainConfig:
         """Static NSN w/ DNS
 
-        The authors' code begins with three ones and six zeros; ours with the identity.
+        The authors' code starts with three ones and six zeros; ours starts at the identity.
         """
         return replace(base, similarity="static")
 
@@ -83,7 +83,8 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def dynamic_diagonal(base: TrainConfig) -> TrainConfig:
         """Dynamic NSN w/ DNS
 
-        Begins at the identity, by a gain of zero behind the predictor; the authors' code does not.
+        Starts at the identity, through a gain of zero after the predictor; the authors' code does
+        not.
         """
         return replace(base, similarity="dynamic")
 
@@ -91,8 +92,8 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def dynamic_unconstrained(base: TrainConfig) -> TrainConfig:
         """Dynamic NSN w/ UNS
 
-        The identity is added to what is predicted, as in the authors' code; the appendix says that
-        it is not.
+        The identity is added to the prediction, as in the authors' code; the appendix says that it
+        is not.
         """
         hidden = 2 * (base.hidden or 64)
         return replace(base, similarity="dynamic", structure="unconstrained", hidden=hidden)
@@ -101,7 +102,7 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def cnn_lower_rate(base: TrainConfig) -> TrainConfig:
         """Baseline CNN, learning rate 0.03 †
 
-        For the row below.
+        The plain network for the next row.
         """
         return replace(base, lr=0.03)
 
@@ -109,8 +110,8 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def dynamic_lower_rate(base: TrainConfig) -> TrainConfig:
         """Dynamic NSN w/ DNS, learning rate 0.03 †
 
-        In trials of half as many epochs, from another seed and on images held back from training,
-        this rate did better than the paper's 0.1 (cifar10-*).
+        In trials with half as many epochs, from another seed and on images held back from training,
+        this learning rate did better than the paper's 0.1 (trials cifar10-*).
         """
         return replace(base, similarity="dynamic", lr=0.03)
 
@@ -118,12 +119,12 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def cnn_plus_lower_rate(base: TrainConfig) -> TrainConfig:
         """Baseline CNN++, learning rate 0.03 †
 
-        Would a larger plain network have done as well?
+        Does a larger plain network do as well?
         """
         larger: TrainConfig = cnn_plus.change(base)
         return replace(larger, lr=0.03)
 
-    return tuple(made)
+    return tuple(table_rows)
 
 
 _NOTES = ("† Not in the paper.",)

@@ -7,7 +7,7 @@ from typing import Any
 
 from neural_similarity.train import TrainConfig
 
-from .row import OneStep, Table, rows_of
+from .base import OneStep, Table, rows_of
 
 PAPER = TrainConfig(
     model="cnn10", data="imagenet", steps=600_000, schedule="imagenet", hidden=64, log_every=500
@@ -31,8 +31,8 @@ def cnn(base: Config) -> Config:
 def cnn_plus(base: Config) -> Config:
     """Baseline CNN++
 
-    The paper calls it deeper and wider, and tells its parameters; ours has as many, with one more
-    convolution and 528 units in place of 512.
+    The paper calls it deeper and wider and gives its number of parameters. Ours has as many, with
+    one more convolution and 528 units instead of 512.
     """
     return _change(base, model="cnn10_plus")
 
@@ -41,7 +41,7 @@ def cnn_plus(base: Config) -> Config:
 def dynamic_diagonal(base: Config) -> Config:
     """Dynamic NSN w/ DNS
 
-    The paper's text says 32 hidden units; its 9.61M parameters need 64, which are taken.
+    The paper's text says 32 hidden units, but its 9.61M parameters need 64: here there are 64.
     """
     return _change(base, similarity="dynamic")
 

@@ -1,8 +1,9 @@
 """Table 6: few-shot learning, on CIFAR-FS and on mini-ImageNet.
 
-At the short budget every method sees as many images as ten (twelve) passes over the base classes
-hold, though in fewer and larger steps if they come in episodes of 20 classes; but for those that
-look through their own gradient steps, which are given the number of tasks that their rows say.
+At the short budget every method sees as many images as ten (on mini-ImageNet twelve) passes over
+the base classes. Methods that train on episodes of 20 classes see them in fewer and larger steps.
+Only methods that differentiate through their own gradient steps see fewer: as many tasks as their
+rows say.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import nn
 import neural_similarity as ns
 from neural_similarity.fewshot import FewShotConfig
 
-from .row import Row, Table, rows_of
+from .base import Row, Table, rows_of
 
 CIFAR_FS_SHORT = FewShotConfig(method="finetune", data="cifar-fs", options={"width": 32}, epochs=10)
 MINI_SHORT = replace(CIFAR_FS_SHORT, data="mini-imagenet", image_size=42, epochs=12)
@@ -35,7 +36,7 @@ _QUICK = {"epochs": 3}  # of tuning, at the smoke budget
 
 def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
     """The rows for one data set."""
-    made, row = rows_of(kept_in, budgets)
+    table_rows, row = rows_of(kept_in, budgets)
 
     @row()
     def finetune(base: FewShotConfig) -> FewShotConfig:
@@ -49,10 +50,11 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
 
     @row(begins_with="finetune")
     def finetune_as_meta(base: FewShotConfig) -> FewShotConfig:
-        """Finetuning, tuned as the meta-learned static NSN with short steps is †
+        """Finetuning, with the inner steps of the meta-learned static NSN †
 
-        25 steps of 0.02 on the whole support set, without momentum and decay, of the classifier
-        alone: what that row has beyond these is its similarity and its meta-learning.
+        25 steps on the whole support set with a learning rate of 0.02, without momentum and weight
+        decay, of the classifier alone. The row meta-static-small takes the same steps; it adds a
+        similarity and meta-learning.
         """
         steps = {
             "epochs": 25, "batch_size": None, "lr": 0.02, "momentum": 0.0, "dampening": 0.0,
@@ -75,10 +77,10 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
 
     @row(begins_with="finetune")
     def proto_pretrained(base: FewShotConfig) -> FewShotConfig:
-        """ProtoNet, on the finetuning baseline's network †
+        """ProtoNet, starting from the finetuning baseline's network †
 
-        Shows how far ProtoNet's number is one of its short training: here 288 episodes come after
-        the other network's ten passes.
+        Shows how much ProtoNet's number suffers from its short training: here 288 episodes come
+        after the other network's ten passes.
         """
         return replace(_episodes(base, "proto", 20), epochs=3)
 
@@ -95,7 +97,8 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
     def relation(base: FewShotConfig) -> FewShotConfig:
         """RelationNet
 
-        On the same CNN-4 as the others, which leaves it maps of 2×2; its authors keep larger ones.
+        On the same CNN-4 as the others, which leaves feature maps of 2×2; its authors use larger
+        ones.
         """
         return _episodes(base, "relation")
 
@@ -106,7 +109,7 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
 
     @row()
     def ridge(base: FewShotConfig) -> FewShotConfig:
-        """Ridge regression, as R2D2 †
+        """Ridge regression (R2D2) †
 
         Trained on 20 classes at a time.
         """
@@ -116,8 +119,8 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
     def static(base: FewShotConfig) -> FewShotConfig:
         """Static NSN
 
-        Its network is the finetuning baseline's: training with the similarity held at the identity
-        is the same. Tested on 200 episodes, as each takes seconds.
+        Its network is the finetuning baseline's: training with the similarity fixed at the identity
+        is the same thing. Tested on 200 episodes, because each takes seconds.
         """
         fewer = min(base.episodes, 200)
         return replace(_tuned(base), method="static", epochs=0, steps=None, episodes=fewer)
@@ -126,18 +129,18 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
     def meta_static(base: FewShotConfig) -> FewShotConfig:
         """Meta-learned static NSN
 
-        The classifier begins at zero, which serves any number of classes. 400 tasks at the short
-        budget. At the paper's it begins with a network that has seen the validation classes, on
-        which its weights are then chosen.
+        The classifier starts at zero, which works for any number of classes. 400 tasks at the short
+        budget. At the paper's budget it starts from a network that has seen the validation classes,
+        and its weights are then chosen on these classes.
         """
         return _tasks(replace(base, method="meta_static"), 200, 10_000)
 
     @row(begins_with="static")
     def meta_static_small(base: FewShotConfig) -> FewShotConfig:
-        """Meta-learned static NSN, inner steps a tenth as long †
+        """Meta-learned static NSN, inner learning rate 0.02 †
 
-        The paper's steps of 0.2 are too long for this network, as validation classes tell
-        (experiments/README.md); here they are of 0.02. 400 tasks at the short budget.
+        The paper's inner learning rate of 0.2 is too large for this network, as the validation
+        classes show (experiments/README.md). 400 tasks at the short budget.
         """
         shorter = {"inner_lr": 0.02}
         return _tasks(replace(base, method="meta_static", method_options=shorter), 200, 10_000)
@@ -151,8 +154,9 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
     def meta_dynamic(base: FewShotConfig) -> FewShotConfig:
         """Meta-learned dynamic NSN †
 
-        The paper suggests it and leaves open how: here gains and biases of the predictors' last
-        BatchNorm are adapted, with the paper's inner steps. 200 tasks at the short budget.
+        The paper suggests this and leaves open how to do it: here the gains and biases of the
+        predictors' last BatchNorm are adapted, with the paper's inner steps. 200 tasks at the short
+        budget.
         """
         changed = replace(base, method="meta_dynamic", hidden=_hidden(base))
         return _tasks(changed, 100, 10_000)
@@ -161,7 +165,7 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
     def wide_parameters(base: FewShotConfig) -> FewShotConfig:
         """Finetuning, as many parameters as the dynamic NSN †
 
-        As many without the classifier of the training classes.
+        The classifier of the training classes is not counted.
         """
         width = widened(base.options["width"], _hidden(base))
         return replace(_tuned(base), options={"width": width})
@@ -170,23 +174,23 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
     def wide_time(base: FewShotConfig) -> FewShotConfig:
         """Finetuning, twice the filters †
 
-        At the short budget a training step then takes 0.93 of the dynamic NSN's time
+        At the short budget a training step takes 0.93 of the dynamic NSN's time
         (benchmarks/README.md, wide_step).
         """
         return replace(_tuned(base), options={"width": 2 * base.options["width"]})
 
-    return tuple(made)
+    return tuple(table_rows)
 
 
 @cache
 def widened(width: int, hidden: int) -> int:
-    """The least width at which a plain CNN-4 has no fewer parameters than a dynamic one.
+    """The smallest width at which a plain CNN-4 has at least as many parameters as a dynamic one.
 
-    Counted without the classifier of base classes, which few-shot learning throws away.
+    The classifier of the base classes is not counted: few-shot learning discards it.
     """
     similarity = ns.DynamicSimilarity("diagonal", ns.SpherePredictor(hidden=hidden))
-    wanted = _size(ns.create_model("cnn4", 5, similarity=similarity, width=width))
-    return next(w for w in count(width) if _size(ns.create_model("cnn4", 5, width=w)) >= wanted)
+    size = _size(ns.create_model("cnn4", 5, similarity=similarity, width=width))
+    return next(w for w in count(width) if _size(ns.create_model("cnn4", 5, width=w)) >= size)
 
 
 def _size(model: nn.Module) -> int:
@@ -200,7 +204,7 @@ def _tuned(base: FewShotConfig) -> FewShotConfig:
 
 
 def _episodes(base: FewShotConfig, method: str, way: int = 5) -> FewShotConfig:
-    """Training on episodes, as many as make up the base images in an epoch."""
+    """Training on episodes; those of an epoch hold as many images as the base classes."""
     if _is_smoke(base):
         return replace(base, method=method)
     steps = BASE_IMAGES[base.base] // (way * (base.n_shot + base.n_query))
@@ -208,16 +212,16 @@ def _episodes(base: FewShotConfig, method: str, way: int = 5) -> FewShotConfig:
 
 
 def _tasks(base: FewShotConfig, short: int, paper: int) -> FewShotConfig:
-    """Training that looks through gradient steps: so many steps of two (four) tasks."""
+    """Training through gradient steps: so many steps of two tasks (of four, at the paper's)."""
     if _is_smoke(base):
         return base
-    if base.base == "train+val":  # the paper's budget; but these methods are validated
+    if base.base == "train+val":  # the paper's budget; but these methods need validation classes
         return replace(base, base="train", steps=paper, tasks=4, epoch_steps=1000)
     return replace(base, steps=short, tasks=2, epoch_steps=short // 4, val_episodes=100)
 
 
 def _hidden(base: FewShotConfig) -> int:
-    """Hidden units of predictors: the appendix's 64 for images of this size, or fewer."""
+    """Hidden units of predictors: the appendix's 64, or fewer at the smaller budgets."""
     return 4 if _is_smoke(base) else 64 if base.base == "train+val" else 32
 
 
@@ -227,11 +231,11 @@ def _is_smoke(base: FewShotConfig) -> bool:
 
 _CHOSEN = (
     "At the short budget every row keeps the weights that do best on the validation classes, and "
-    "trains on no class of theirs; the paper trains its own networks on these as well."
+    "does not train on these classes; the paper trains its own networks on them as well."
 )
 _AT_LENGTH = (
-    "200 passes in one cycle of the learning rate (the paper says neither), train and validation "
-    "classes but for MAML and the meta-learned, 64 hidden units"
+    "200 passes in one cycle of the learning rate (the paper gives neither), training and "
+    "validation classes, except for MAML and the meta-learned rows; predictors with 64 hidden units"
 )
 _FEWER = "The static NSN is tested on the first 200 of the 600 episodes."
 ON_CIFAR_FS = Table(
@@ -251,16 +255,16 @@ ON_CIFAR_FS = Table(
         "smoke": "three steps on glyphs, 4 episodes",
         "short": "32 filters, 10 passes over the images of the training classes (384,000 images: "
         "3,000 steps of 128, or 3,840 episodes of 5 classes, or 960 of 20), Adam at 0.001 in one "
-        "cycle, 32 hidden units in predictors; episodes of training have 5 shots",
+        "cycle, predictors with 32 hidden units; training episodes have 5 shots",
         "paper": f"32 filters, {_AT_LENGTH}",
     },
     notes=(
-        "The paper has no numbers on these data. Published ones are those that Bertinetto et al. "
-        "(2019) give for networks of four layers, most of 64 filters, trained to their end.",
+        "The paper has no numbers on these data. The published numbers are from Bertinetto et al. "
+        "(2019), for networks of four layers, most with 64 filters, fully trained.",
         "† Not in the paper.",
         _CHOSEN,
-        "MAML and the meta-learned rows see far fewer images at that budget: 800 tasks, 400, and "
-        "200 of the dynamic one. " + _FEWER,
+        "MAML and the meta-learned rows see far fewer images at that budget: MAML 800 tasks, the "
+        "static rows 400, the dynamic row 200. " + _FEWER,
     ),
     pairs=(
         ("dynamic", "wide-parameters"),
@@ -293,14 +297,14 @@ ON_MINI_IMAGENET = Table(
         "smoke": "three steps on glyphs, 4 episodes",
         "short": "32 filters, images of side 42, 12 passes over the images of the training classes "
         "(460,800 images: 3,600 steps of 128, or 4,608 episodes of 5 classes, or 1,152 of 20), "
-        "Adam at 0.001 in one cycle, 32 hidden units in predictors; episodes of training have 5 "
+        "Adam at 0.001 in one cycle, predictors with 32 hidden units; training episodes have 5 "
         "shots",
         "paper": f"32 filters, side 84, {_AT_LENGTH}",
     },
     notes=(
-        "The paper's numbers are its own for the three NSNs alone; the others are those of other "
-        "papers, whose networks were trained elsewhere. It has no number for one shot. Its dynamic "
-        "NSN with CNN-9 (77.44) is not among the rows.",
+        "The paper measured only its three NSNs itself; it takes the other numbers from other "
+        "papers. It has no number for one shot. Its dynamic NSN with CNN-9 (77.44) is not among "
+        "the rows.",
         _CHOSEN,
         "MAML sees far fewer images at that budget, 800 tasks, and the meta-learned static NSN "
         "400. " + _FEWER,

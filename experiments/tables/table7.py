@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from neural_similarity.train import TrainConfig
 
-from .row import Table, rows_of
+from .base import Table, rows_of
 
 PAPER = TrainConfig(
     model="cnn9_wide", data="cifar10", optimizer="adam", epochs=100, schedule="cosine",
@@ -28,7 +28,7 @@ _rows, row = rows_of("table7", BUDGETS)
 def cnn(base: TrainConfig) -> TrainConfig:
     """CNN
 
-    The paper augments mildly and does not say how: here images are padded, cropped and flipped, as
+    The paper augments mildly and does not say how. Here images are padded, cropped and flipped, as
     for the other tables.
     """
     return replace(base, filter_orthogonality=0.0)

@@ -1,9 +1,16 @@
 """All theory experiments, one after the other: ``python -m experiments.theory [--out FOLDER]``."""
 
-from . import gradient_flow, higher_order, implicit_regularisation, ode, report, self_recurrence
+from . import (
+    experiment,
+    gradient_flow,
+    higher_order,
+    implicit_regularisation,
+    ode,
+    self_recurrence,
+)
 
 if __name__ == "__main__":
-    report.run_all(
+    experiment.run_all(
         [gradient_flow, implicit_regularisation, higher_order, ode, self_recurrence],
         "All five theory experiments; each also runs alone: python -m experiments.theory.NAME.",
     )

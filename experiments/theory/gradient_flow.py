@@ -6,15 +6,16 @@ rᵢ = yᵢ − Wᵀ xᵢ. The flow of W is Ẇ = G. With W = Mᵀ W', the chain
     Ẇ' = −∂L/∂W' = M G          Ṁ = −∂L/∂M = W' Gᵀ
     Ẇ  = Mᵀ Ẇ' + Ṁᵀ W' = Mᵀ M G + G W'ᵀ W'
 
-which is what the paper prints. Here both sides are compared in float64 for an asymmetric M, beside
-slips one could make (so that the comparison is seen to tell them apart). Equation 6 is about a
-full M. The paper's layers share one block M_s (K × K) between C channels; then the rows of channel
-c obey
+which is what the paper prints. Here both sides are compared in float64 for an asymmetric M,
+together with two plausible mistakes, to show that the comparison detects them. Equation 6 is about
+a full M. The paper's layers share one block M_s (K × K) between C channels; then the rows of
+channel c obey
 
     Ẇ_c = M_sᵀ M_s G_c + (Σ_d G_d W'_dᵀ) W'_c
 
 and a diagonal M_s keeps the diagonals of both factors. Last, the flows are followed in time from
-one common W for fewer samples than unknowns, where many W fit and the path decides which is found.
+one common W with fewer samples than unknowns: many W fit, and the path decides which one is
+reached.
 
 Run: ``python -m experiments.theory.gradient_flow``
 """
@@ -29,8 +30,9 @@ from torch import Tensor
 
 import neural_similarity as ns
 
-from . import report
-from .report import Numbers
+from .. import markdown
+from . import experiment
+from .experiment import Numbers
 
 OPTIONS = {"draws": "random problems on which the formulas are compared"}
 C, K, OUTPUTS = 2, 3, 4  # n = C·K input features in C blocks, m outputs
@@ -63,8 +65,8 @@ def compare(seed: int) -> dict[str, float]:
     formulas = {
         "W alone: G": (G_of_plain(x, y, prime), gradient(x, y, prime)),
         "full M: Mᵀ M G + G W'ᵀ W' (Equation 6)": (w_dot(x, y, prime, M), right),
-        "slip: M Mᵀ G + G W'ᵀ W'": (w_dot(x, y, prime, M), M @ M.mT @ G + G @ prime.mT @ prime),
-        "slip: Mᵀ M G + W' W'ᵀ G": (w_dot(x, y, prime, M), M.mT @ M @ G + prime @ prime.mT @ G),
+        "mistake: M Mᵀ G + G W'ᵀ W'": (w_dot(x, y, prime, M), M @ M.mT @ G + G @ prime.mT @ prime),
+        "mistake: Mᵀ M G + W' W'ᵀ G": (w_dot(x, y, prime, M), M.mT @ M @ G + prime @ prime.mT @ G),
     }
 
     # One block for all channels: rows of the matrices are (channel, tap).
@@ -84,7 +86,7 @@ def compare(seed: int) -> dict[str, float]:
     formulas["diagonal M_s: the same, diagonals kept"] = (
         w_dot(x, y, prime, gains), torch.cat(rows),
     )  # fmt: skip
-    return {name: report.relative_error(found, true) for name, (true, found) in formulas.items()}
+    return {name: experiment.relative_error(ours, true) for name, (true, ours) in formulas.items()}
 
 
 def w_dot(x: Tensor, y: Tensor, prime: Tensor, M: Tensor) -> Tensor:
@@ -137,7 +139,7 @@ def follow(duration: float, steps: int = 8000) -> Numbers:
                 state = _runge_kutta(x, y, state, duration / steps)
         ends[name] = _product(state)
         if len(begin) == 2:
-            drift = max(drift, report.relative_error(_balance(*state), _balance(*begin)))
+            drift = max(drift, experiment.relative_error(_balance(*state), _balance(*begin)))
         singular = torch.linalg.svdvals(ends[name])
         flows[name] = {
             "times": times,
@@ -193,7 +195,7 @@ def _normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 def table(numbers: Numbers) -> str:
     rows = [[name, f"{value:.1e}"] for name, value in numbers["difference"].items()]
-    first = report.markdown(["formula for Ẇ", "largest relative difference to autograd"], rows)
+    first = markdown.table(["formula for Ẇ", "largest relative difference to autograd"], rows)
     rows = [
         [
             name, f"{flow['loss'][0]:.2f}", f"{flow['loss'][-1]:.1e}", f"{flow['from_start']:.2f}",
@@ -201,7 +203,7 @@ def table(numbers: Numbers) -> str:
         ]
         for name, flow in numbers["flows"].items()
     ]  # fmt: skip
-    second = report.markdown(
+    second = markdown.table(
         ["flow", "loss at 0", "at the end", "‖end − start‖", "‖end − end of W‖", "nuclear norm"],
         rows,
     )
@@ -211,29 +213,29 @@ def table(numbers: Numbers) -> str:
 def conclude(numbers: Numbers) -> str:
     differ = numbers["difference"]
     printed = next(v for k, v in differ.items() if "(Equation 6)" in k)
-    slips = [f"{v:.2f}" for k, v in differ.items() if k.startswith("slip")]
+    mistakes = [f"{v:.2f}" for k, v in differ.items() if k.startswith("mistake")]
     literal = differ["shared M_s: Equation 6 taken literally"]
     mended = max(v for k, v in differ.items() if "Σ_d" in k or k.startswith("diagonal"))
     verdict = "is right as printed" if printed < ROUNDING else "is wrong as printed"
     shared = (
-        "for one block shared between channels it does not hold as it stands (off by up to "
-        f"{literal:.1e}), because the channels' gradients add up in the one block; the form with "
-        f"that sum is exact to {mended:.0e}"
+        "for one block shared between channels it does not hold as printed (off by up to "
+        f"{literal:.1e}), because the gradients of all channels add up in the one block; the form "
+        f"with that sum is exact to {mended:.0e}"
         if literal > ROUNDING
         else "and it holds unchanged for a shared block"
     )
     flows = numbers["flows"]
     far = [f"{flows[name]['from_plain_end']:.2f}" for name in FLOWS[1:]]
     lost = max(flow["loss"][-1] for flow in flows.values())
-    fits = "All flows fit the data" if lost < 1e-3 else "Not all flows have fitted the data yet"
+    fits = "All flows fit the data" if lost < 1e-3 else "Not all flows fit the data yet"
     return (
-        f"Equation 6 {verdict}: it differs from autograd by at most {printed:.0e}, where wrong "
-        f"orders of the factors differ by up to {' and '.join(slips)}. It is about a "
+        f"Equation 6 {verdict}: it differs from autograd by at most {printed:.0e}, while wrong "
+        f"orders of the factors differ by up to {' and '.join(mistakes)}. It is about a "
         f"full M; {shared}. {fits} (largest loss {lost:.0e}), yet they end at different W: "
         f"{far[0]} from the end of the plain flow when M starts at I and {far[1]} when it starts "
         f"at random. W' W'ᵀ − M Mᵀ, which the flow should conserve, changed by "
-        f"{numbers['balance_drift']:.0e} of its size (the error of integrating): how M starts is "
-        f"never forgotten."
+        f"{numbers['balance_drift']:.0e} of its size (the integration error): the flow never "
+        f"forgets how M started."
     )
 
 
@@ -255,4 +257,4 @@ def draw(numbers: Numbers) -> Figure:
 
 
 if __name__ == "__main__":
-    report.run(sys.modules[__name__])
+    experiment.run(sys.modules[__name__])

@@ -1,8 +1,9 @@
 """Is one layer with dynamic similarity a higher-order function of its input (Section 6)?
 
 y = Wᵀ M(x) x is a polynomial of degree 2 in x if M(x) is linear in x, and L such layers make
-degree 2^L. The degree is measured: along a line, k-th differences of equally spaced values of a
-polynomial vanish exactly when k is above its degree. Fitted to a random quadratic of six variables:
+degree 2^L. The degree is measured: along a line, the k-th differences of equally spaced values of
+a polynomial vanish exactly when k is above its degree. These layers are fitted to a random
+quadratic of six variables:
 
     linear                          nn.Linear
     dynamic, M = w' xᵀ + I          the paper's example: its quadratic part is a multiple of ‖x‖²
@@ -10,8 +11,8 @@ polynomial vanish exactly when k is above its degree. Fitted to a random quadrat
     dynamic, M = T x + I            a linear predictor of all n² entries: any quadratic
     dynamic, M = SphereNet(x) + I   the paper's predictor in practice
 
-How the output grows along rays tells a quadratic (c²) from a function that bends but grows like a
-linear one (c): the SphereNet sees the direction of x alone.
+The growth of the output along rays distinguishes a quadratic (c²) from a function that is curved
+but grows like a linear one (c): the SphereNet sees only the direction of x.
 
 Run: ``python -m experiments.theory.higher_order``
 """
@@ -28,8 +29,9 @@ from torch import Tensor, nn
 
 import neural_similarity as ns
 
-from . import report
-from .report import Numbers
+from .. import markdown
+from . import experiment
+from .experiment import Numbers
 
 OPTIONS = {"seeds": "random quadratics and starts"}
 N, SAMPLES, HIGHEST = 6, 512, 10
@@ -46,15 +48,15 @@ FUNCTIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 class LinearPredictor(nn.Module):
-    """The numbers behind M as a linear function of the input."""
+    """The entries of M as a linear function of the input."""
 
-    def __init__(self, inputs: int, numbers: int) -> None:
+    def __init__(self, inputs: int, entries: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(inputs, numbers, bias=False)
+        self.linear = nn.Linear(inputs, entries, bias=False)
 
     def forward(self, input: Tensor, window: object) -> Tensor:
-        numbers: Tensor = self.linear(input)
-        return numbers
+        entries: Tensor = self.linear(input)
+        return entries
 
 
 class PaperPredictor(nn.Module):
@@ -75,7 +77,7 @@ def dynamic(
 
 
 def stack(layers: int) -> nn.Sequential:
-    """Dynamic layers with linear predictors, one after the other, as they are drawn."""
+    """Dynamic layers with linear predictors, one after the other, at their random start."""
     wide = [dynamic(LinearPredictor(N, N), "diagonal", N) for _ in range(layers - 1)]
     return nn.Sequential(*wide, dynamic(LinearPredictor(N, N), "diagonal"))
 
@@ -90,7 +92,7 @@ def measure(seeds: int = 5) -> Numbers:
 
 
 def fit(name: str, seed: int, iterations: int = 300) -> Numbers:
-    """Fit one function to one quadratic; how well, of what degree, and how it grows."""
+    """Fit one function to one quadratic: quality of the fit, degree and growth."""
     torch.manual_seed(seed)
     Q, b, c = (torch.randn(shape, dtype=torch.float64) for shape in ((N, N), (N,), ()))
 
@@ -121,16 +123,16 @@ def fit(name: str, seed: int, iterations: int = 300) -> Numbers:
         }
 
 
-def explained(found: Tensor, true: Tensor) -> float:
+def explained(prediction: Tensor, true: Tensor) -> float:
     """R²: the share of the variance that is explained."""
-    return (1 - (found - true).square().mean() / true.var(correction=0)).item()
+    return (1 - (prediction - true).square().mean() / true.var(correction=0)).item()
 
 
 @torch.no_grad()
 def differences(function: Callable[[Tensor], Tensor], highest: int = HIGHEST) -> list[float]:
     """Size of the k-th differences along random lines, k = 1 ... highest.
 
-    Relative to the sum of what was added and subtracted: between 0 and 1, and rounding is 1e-16.
+    Relative to the sum of the absolute terms: between 0 and 1; rounding errors are near 1e-16.
     """
     generator = torch.Generator().manual_seed(0)
     points, ways = torch.randn(2, 50, 1, N, generator=generator, dtype=torch.float64)
@@ -146,7 +148,7 @@ def differences(function: Callable[[Tensor], Tensor], highest: int = HIGHEST) ->
 
 
 def degree(sizes: list[float]) -> int | None:
-    """The last difference that does not vanish; None if they never end."""
+    """The order of the last difference that does not vanish; None if none vanishes."""
     there = [k for k, size in enumerate(sizes, 1) if size > VANISHES]
     last = max(there, default=0)
     return last if last < len(sizes) else None
@@ -165,10 +167,10 @@ def table(numbers: Numbers) -> str:
     rows = []
     for name, fits in numbers["fits"].items():
         degrees = {degree(fit["differences"]) for fit in fits}
-        shown = "/".join(f"over {HIGHEST - 1}" if d is None else str(d) for d in degrees)
+        text = "/".join(f"over {HIGHEST - 1}" if d is None else str(d) for d in degrees)
         cells = [_middle(fits, "inside"), _middle(fits, "outside"), _middle(fits, "growth")]
-        rows.append([name, str(fits[0]["parameters"]), shown, *(f"{cell:.3f}" for cell in cells)])
-    return report.markdown(
+        rows.append([name, str(fits[0]["parameters"]), text, *(f"{cell:.3f}" for cell in cells)])
+    return markdown.table(
         ["one layer", "parameters", "degree", "R² inside", "R² three times as far", "growth power"],
         rows,
     )
@@ -183,13 +185,13 @@ def conclude(numbers: Numbers) -> str:
     return (
         f"A linear layer explains {_middle(fits[linear], 'inside'):.0%} of the quadratic. A layer "
         f"with a linear predictor has measured degree {_names(degrees[full])} and explains, on the "
-        f"worst seed, {_worst(fits[full], 'inside'):.4%} with n² predicted numbers and "
+        f"worst seed, {_worst(fits[full], 'inside'):.4%} with n² predicted entries and "
         f"{_worst(fits[diagonal], 'inside'):.4%} with a predicted diagonal. The "
         f"paper's example M = w' xᵀ has degree "
         f"{_names(degrees[paper])} too, but the one quadratic it adds is a multiple of ‖x‖²: "
         f"it explains {_middle(fits[paper], 'inside'):.0%}. The SphereNet predictor makes a "
         f"function "
-        f"{'of no finite degree that we can see' if bends else 'of finite degree'}, which fits "
+        f"{'of no finite degree that we can see' if bends else 'of finite degree'}, which explains "
         f"{_middle(fits[sphere], 'inside'):.1%} inside, but its output grows like c to the power "
         f"{_middle(fits[sphere], 'growth'):.2f} along rays (quadratic: "
         f"{_middle(fits[full], 'growth'):.2f}), so three times as far out its R² is "
@@ -229,4 +231,4 @@ def draw(numbers: Numbers) -> Figure:
 
 
 if __name__ == "__main__":
-    report.run(sys.modules[__name__])
+    experiment.run(sys.modules[__name__])

@@ -1,16 +1,16 @@
 """Does the factorisation W = Mᵀ W' favour low rank and small nuclear norm, as Section 5.1 hopes?
 
-A matrix of rank 2 (n × m) is to be found from half as many numbers as it has entries: some of its
-entries (completion), or random projections (sensing). Gradient descent, from the very same small
+A matrix of rank 2 (n × m) is recovered from half as many measurements as it has entries: some of
+its entries (completion), or random projections (sensing). Gradient descent, from the same small
 start Mᵀ W', trains
 
     W alone                     the layer without similarity
     M and W', both small        the setting of the theory the paper cites (Gunasekar et al. 2017,
                                 Arora et al. 2019)
-    M and W', M from I          how neural similarity is used: attached, M changes nothing at first
+    M and W', M from I          how neural similarity is used: M starts as the identity
 
-and the singular values of Mᵀ W' are watched. Effective rank is exp(entropy of the singular values
-divided by their sum): 2 for two equal ones, whatever their size.
+and the singular values of Mᵀ W' are recorded. The effective rank is exp(entropy of the singular
+values divided by their sum): 2 for two equal ones, whatever their size.
 
 Run: ``python -m experiments.theory.implicit_regularisation``
 """
@@ -25,8 +25,9 @@ from torch import Tensor
 
 import neural_similarity as ns
 
-from . import report
-from .report import Numbers
+from .. import markdown
+from . import experiment
+from .experiment import Numbers
 
 OPTIONS = {"seeds": "matrices to find", "steps": "steps of gradient descent"}
 N, M_OUT, RANK, MEASURED = 16, 12, 2, 96
@@ -49,9 +50,9 @@ def measure(seeds: int = 10, steps: int = 1500) -> Numbers:
 
 
 def problem(task: str, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What is measured, the truth (m × n), small W' (m × n), small M (n × n).
+    """The measurements, the truth (m × n), small W' (m × n), small M (n × n).
 
-    Measured are single entries (a mask, m × n) or projections (a matrix, p × nm).
+    Measurements are single entries (a mask, m × n) or projections (a matrix, p × nm).
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -73,7 +74,7 @@ def problem(task: str, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def descend(
     method: str, maps: Tensor, truth: Tensor, prime: Tensor, small: Tensor, steps: int
 ) -> Numbers:
-    """Gradient descent on all seeds at once (they do not touch), looked at ever more seldom."""
+    """Gradient descent on all seeds at once; they are independent. Recorded ever more rarely."""
     start = merged(prime, small)
     if method == METHODS[0]:
         state = [start.clone()]
@@ -85,17 +86,17 @@ def descend(
         part.requires_grad_()
     looks = sorted({round(10 ** (i / 12)) - 1 for i in range(200)} | {steps})
     history: Numbers = {"steps": [step for step in looks if step <= steps]}
-    watched = []
+    history_rows = []
     for step in range(steps + 1):
         weight = state[0] if len(state) == 1 else merged(*state)
         loss = 0.5 * observe(maps, weight - truth).square().sum(1)
         if step in history["steps"]:
-            watched.append(look(weight.detach(), truth, loss.detach()))
+            history_rows.append(look(weight.detach(), truth, loss.detach()))
         slopes = torch.autograd.grad(loss.sum(), state)
         with torch.no_grad():
             for part, slope in zip(state, slopes, strict=True):
                 part -= RATE * slope
-    return history | {name: [row[name] for row in watched] for name in watched[0]}
+    return history | {name: [row[name] for row in history_rows] for name in history_rows[0]}
 
 
 def observe(maps: Tensor, matrices: Tensor) -> Tensor:
@@ -140,10 +141,10 @@ def table(numbers: Numbers) -> str:
             run = numbers[task][method]
             cells = []
             for name in QUANTITIES:
-                mean, half = report.interval(run[name][-1])
+                mean, half = experiment.interval(run[name][-1])
                 cells.append(f"{mean:.2f} ± {half:.2f}")
             rows.append([task, method, *cells, f"{max(run['loss'][-1]):.0e}"])
-    return report.markdown(
+    return markdown.table(
         ["task", "trained", "effective rank", "nuclear norm", "relative error", "largest loss"],
         rows,
     )
@@ -154,7 +155,7 @@ def conclude(numbers: Numbers) -> str:
     for task in TASKS:
         runs = numbers[task]
         rank, norm, error = (
-            [report.interval(runs[method][name][-1])[0] for method in METHODS]
+            [experiment.interval(runs[method][name][-1])[0] for method in METHODS]
             for name in QUANTITIES
         )
         true = runs["truth"][0]
@@ -177,9 +178,9 @@ def conclude(numbers: Numbers) -> str:
 
 
 def _versus(runs: Numbers, method: str, name: str) -> str:
-    """The difference to W alone, and whether its interval leaves zero out."""
+    """The difference to W alone, if its interval does not contain zero."""
     pairs = zip(runs[method][name][-1], runs[METHODS[0]][name][-1], strict=True)
-    mean, half = report.interval([ours - plain for ours, plain in pairs])
+    mean, half = experiment.interval([ours - plain for ours, plain in pairs])
     size = f"{abs(mean):.2f} ± {half:.2f}"
     if not abs(mean) > half:
         return f"not clearly different ({mean:+.2f} ± {half:.2f})"
@@ -188,7 +189,7 @@ def _versus(runs: Numbers, method: str, name: str) -> str:
 
 def _share(runs: Numbers) -> float:
     plain, small, eye = (
-        report.interval(runs[method]["effective rank"][-1])[0] for method in METHODS
+        experiment.interval(runs[method]["effective rank"][-1])[0] for method in METHODS
     )
     return (plain - eye) / (plain - small)
 
@@ -201,7 +202,9 @@ def draw(numbers: Numbers) -> Figure:
             for method, style in zip(METHODS, ("-", "--", "-."), strict=True):
                 run = numbers[task][method]
                 steps = [step + 1 for step in run["steps"]]
-                middle, half = zip(*(report.interval(seeds) for seeds in run[name]), strict=True)
+                middle, half = zip(
+                    *(experiment.interval(seeds) for seeds in run[name]), strict=True
+                )
                 panel.semilogx(steps, middle, style, label=method)
                 low = [m - h for m, h in zip(middle, half, strict=True)]
                 high = [m + h for m, h in zip(middle, half, strict=True)]
@@ -217,4 +220,4 @@ def draw(numbers: Numbers) -> Figure:
 
 
 if __name__ == "__main__":
-    report.run(sys.modules[__name__])
+    experiment.run(sys.modules[__name__])

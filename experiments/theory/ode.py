@@ -1,9 +1,9 @@
 """Which similarity turns a layer into a residual (forward Euler) step, and does it then solve ODEs?
 
-Section 5.2: with Wᵀ W̃ picking the centre of the patch, Wᵀ (W̃ + M) X = X_centre + Wᵀ M X, which is
-x + Δt g(x). The paper writes Wᵀ W̃ = Diag(0, ..., 1, ..., 0). The product has one row a kernel, so
-for one kernel it is the row vector e_centreᵀ, and for C kernels on C channels the C × CK matrix E
-with a one at (c, centre of channel c). For given W (CK × C), W̃ exists
+Section 5.2: if Wᵀ W̃ picks the centre of the patch, then Wᵀ (W̃ + M) X = X_centre + Wᵀ M X, which
+is x + Δt g(x). The paper writes Wᵀ W̃ = Diag(0, ..., 1, ..., 0). The product has one row a kernel,
+so for one kernel it is the row vector e_centreᵀ, and for C kernels on C channels the C × CK matrix
+E with a one at (c, centre of channel c). For given W (CK × C), W̃ exists
 
     scope "full"      iff W has rank C: random kernels always do. W̃ = (Wᵀ)⁺ E.
     scope "kernel"    one block a kernel o: for random kernels iff C ≤ K
@@ -29,10 +29,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import neural_similarity as ns
-from neural_similarity.ops.effective_weight import Scope
+from neural_similarity.ops import Scope
 
-from . import report
-from .report import Numbers
+from .. import markdown
+from . import experiment
+from .experiment import Numbers
 
 OPTIONS: dict[str, str] = {}
 SCOPES: tuple[Scope, ...] = ("full", "kernel", "channel", "layer")
@@ -55,8 +56,8 @@ def residual(scope: Scope, C: int) -> float:
     """How far the best W̃ of this scope is from picking the centre: 0 if one exists."""
     weight = kernels(C)
     best = similarity_for(weight, centre(C), scope)
-    found = ns.ops.effective_weight(weight, best, scope=scope)
-    return report.relative_error(found, centre(C))
+    picked = ns.ops.effective_weight(weight, best, scope=scope)
+    return experiment.relative_error(picked, centre(C))
 
 
 def similarity_for(weight: Tensor, target: Tensor, scope: Scope = "full") -> Tensor:
@@ -66,7 +67,7 @@ def similarity_for(weight: Tensor, target: Tensor, scope: Scope = "full") -> Ten
 
 
 def _rows(kernels: Tensor, scope: Scope) -> Tensor:
-    """Kernels as rows of taps that have an M in common: one matrix, or one for each M."""
+    """Kernels as rows of taps that share an M: one matrix, or one for each M."""
     taps = kernels.flatten(2)  # (O, C, K)
     return {
         "full": taps.flatten(1),
@@ -105,7 +106,7 @@ def step_difference(dt: float = 0.1, C: int = 5) -> float:
 
 
 def layer_of(weight: Tensor, similarity: Tensor) -> ns.nn.StaticConv2d:
-    """A similarity layer with these numbers, that goes round the edges."""
+    """A similarity layer with these parameters and circular padding."""
     C = len(weight)
     layer = ns.nn.StaticConv2d(
         C, C, SIDE, padding=1, padding_mode="circular", bias=False, dtype=torch.float64,
@@ -141,7 +142,7 @@ def exact(u: Tensor, time: float) -> Tensor:
 
 
 def converge(halvings: int) -> Numbers:
-    """The error at the end for ever smaller steps, and pictures of the finest run."""
+    """The error at the end for smaller and smaller steps, and pictures of the finest run."""
     u = torch.zeros(CHANNELS, SIZE, SIZE, dtype=torch.float64)
     u[0, 2:5, 2:5], u[1, 5:9, 4:7] = 1.0, -0.7
     true = exact(u, TIME)
@@ -151,7 +152,7 @@ def converge(halvings: int) -> Numbers:
         with torch.no_grad():
             for _ in range(count):
                 x = layer(x)
-        errors.append(report.relative_error(x[0], true))
+        errors.append(experiment.relative_error(x[0], true))
     pictures = {"start": u[0].tolist(), "layer": x[0, 0].tolist(), "exact": true[0].tolist()}
     return {"steps": steps, "errors": errors, "pictures": pictures}
 
@@ -161,17 +162,17 @@ def table(numbers: Numbers) -> str:
     for scope, values in numbers["residuals"].items():
         there = [C for C, value in enumerate(values, 1) if value < EXISTS]
         most = max(there, default=0)
-        shown = f"all up to {most}" if most == len(values) else f"up to {most}"
+        text = f"all up to {most}" if most == len(values) else f"up to {most}"
         whole = there == list(range(1, most + 1))
-        rows.append([scope, shown if whole else str(there), f"{values[-1]:.1e}"])
+        rows.append([scope, text if whole else str(there), f"{values[-1]:.1e}"])
     last = len(next(iter(numbers["residuals"].values())))
-    first = report.markdown(["scope of W̃", "exists for C", f"residual at C = {last}"], rows)
+    first = markdown.table(["scope of W̃", "exists for C", f"residual at C = {last}"], rows)
     ratios = ["", *(f"{r:.3f}" for r in _ratios(numbers))]
     rows = [
         [str(count), f"{error:.2e}", ratio]
         for count, error, ratio in zip(numbers["steps"], numbers["errors"], ratios, strict=True)
     ]
-    return first + "\n\n" + report.markdown(["layers (steps)", "relative error", "ratio"], rows)
+    return first + "\n\n" + markdown.table(["layers (steps)", "relative error", "ratio"], rows)
 
 
 def _ratios(numbers: Numbers) -> list[float]:
@@ -193,8 +194,8 @@ def conclude(numbers: Numbers) -> str:
         f"{numbers['step_difference']:.0e}. With the full matrix W̃ exists for random 3×3 kernels "
         f"for C up to {most['full']} of the {tested} tested; one block a kernel or a channel "
         f"allows C up to {most['kernel']} and {most['channel']}, and the paper's one block a layer "
-        f"only C up to {most['layer']}: where counting the equations says. Iterated on "
-        f"diffusion with rotation, halving Δt divides the error by {ratio:.3f} in the end "
+        f"only C up to {most['layer']}, as counting the equations predicts. Iterated on "
+        f"diffusion with rotation, halving Δt finally divides the error by {ratio:.3f} "
         f"({order}), down to {numbers['errors'][-1]:.1e} with {numbers['steps'][-1]} layers, "
         f"all with the same W and M."
     )
@@ -205,9 +206,10 @@ def draw(numbers: Numbers) -> Figure:
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
     left, right = upper.subplots(1, 2)
     for (scope, values), marker in zip(numbers["residuals"].items(), "os^v", strict=True):
-        shown = [max(value, 1e-16) for value in values]
-        left.semilogy(range(1, len(shown) + 1), shown, marker=marker, label=f"one M a {scope}"
-                      if scope != "full" else "full matrix", alpha=0.8)  # fmt: skip
+        label = f"one M a {scope}" if scope != "full" else "full matrix"
+        residuals = [max(value, 1e-16) for value in values]  # zero has no logarithm
+        channels = range(1, len(residuals) + 1)
+        left.semilogy(channels, residuals, marker=marker, label=label, alpha=0.8)
     left.set(xlabel="channels C = kernels", ylabel="residual of Wᵀ W̃ = E", ylim=(1e-17, 1e2),
              title="Does a W̃ that picks the centre exist?")  # fmt: skip
     left.legend(fontsize=8, loc="center")
@@ -229,4 +231,4 @@ def draw(numbers: Numbers) -> Figure:
 
 
 if __name__ == "__main__":
-    report.run(sys.modules[__name__])
+    experiment.run(sys.modules[__name__])

@@ -5,8 +5,9 @@ with the same parameters each time. Scikit-learn's digits, 20 training images a 
 
     recurrent, dynamic      one DynamicConv2d, applied `depth` times
     recurrent, plain        one nn.Conv2d, applied `depth` times
-    stack, dynamic          `depth` layers of their own: parameters grow with depth
-    stack, as many numbers  the same, made narrower until it has no more parameters than the
+    stack, dynamic          `depth` different layers: parameters grow with depth
+    stack, as many parameters
+                            the same, made narrower until it has no more parameters than the
                             recurrent network
 
 There is no BatchNorm: its statistics would differ from one application to the next.
@@ -28,18 +29,19 @@ from torch import Tensor, nn
 
 import neural_similarity as ns
 
-from . import report
-from .report import Numbers
+from .. import markdown
+from . import experiment
+from .experiment import Numbers
 
 OPTIONS = {"seeds": "starts and draws of the training images", "steps": "training steps"}
 DEPTHS, WIDTH, HIDDEN, A_CLASS = (1, 2, 4), 12, 12, 20
 METHODS = (
-    "recurrent, dynamic", "recurrent, plain", "stack, dynamic", "stack, as many numbers",
+    "recurrent, dynamic", "recurrent, plain", "stack, dynamic", "stack, as many parameters",
 )  # fmt: skip
 
 
 class Run(TypedDict):
-    """What became of a network, seed by seed."""
+    """The results of a network, seed by seed."""
 
     parameters: int
     accuracy: list[float]
@@ -78,7 +80,7 @@ def build(method: str, depth: int) -> Recurrent:
         return Recurrent(WIDTH, depth, 1, dynamic=False)
     if method == METHODS[2]:
         return Recurrent(WIDTH, depth, depth)
-    with torch.random.fork_rng():  # trying widths must not change what is drawn for the last
+    with torch.random.fork_rng():  # trying widths must not change the random start of the last
         allowed = count(Recurrent(WIDTH, depth, 1))
         fits = (w for w in range(WIDTH, 0, -1) if count(Recurrent(w, depth, depth)) <= allowed)
         width = next(fits)
@@ -134,12 +136,12 @@ def table(numbers: Numbers) -> str:
     rows = []
     for method, depths in numbers["runs"].items():
         for depth, run in depths.items():
-            mean, half = report.interval([100 * a for a in run["accuracy"]])
-            loss = report.interval(run["loss"])[0]
+            mean, half = experiment.interval([100 * a for a in run["accuracy"]])
+            loss = experiment.interval(run["loss"])[0]
             rows.append(
                 [method, depth, str(run["parameters"]), f"{mean:.1f} ± {half:.1f} %", f"{loss:.3f}"]
             )
-    return report.markdown(["network", "depth", "parameters", "accuracy", "training loss"], rows)
+    return markdown.table(["network", "depth", "parameters", "accuracy", "training loss"], rows)
 
 
 def conclude(numbers: Numbers) -> str:
@@ -161,7 +163,7 @@ def conclude(numbers: Numbers) -> str:
 
 def _versus(ours: Run, theirs: Run) -> str:
     pairs = zip(ours["accuracy"], theirs["accuracy"], strict=True)
-    mean, half = report.interval([100 * (a - b) for a, b in pairs])
+    mean, half = experiment.interval([100 * (a - b) for a, b in pairs])
     if not abs(mean) > half:
         return f"not clearly different ({mean:+.1f} ± {half:.1f})"
     return f"{'higher' if mean > 0 else 'lower'} by {abs(mean):.1f} ± {half:.1f}"
@@ -173,7 +175,7 @@ def draw(numbers: Numbers) -> Figure:
     for shift, (method, marker) in enumerate(zip(METHODS, "os^v", strict=True)):
         runs = numbers["runs"][method]
         middle, half = zip(
-            *(report.interval([100 * a for a in run["accuracy"]]) for run in runs.values()),
+            *(experiment.interval([100 * a for a in run["accuracy"]]) for run in runs.values()),
             strict=True,
         )
         places = [int(depth) * 1.03 ** (shift - 1.5) for depth in runs]  # side by side
@@ -185,10 +187,10 @@ def draw(numbers: Numbers) -> Figure:
         panel.set(xticks=DEPTHS, xticklabels=DEPTHS)
         panel.minorticks_off()
     left.set(ylabel="test accuracy (%)", title="Accuracy, mean and 95 % interval")
-    right.set(ylabel="parameters", ylim=(0, None), title="What it costs")
+    right.set(ylabel="parameters", ylim=(0, None), title="Parameters")
     figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 
 if __name__ == "__main__":
-    report.run(sys.modules[__name__])
+    experiment.run(sys.modules[__name__])

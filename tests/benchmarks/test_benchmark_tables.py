@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.networks import SIDE
+from benchmarks.registry import BENCHMARKS, Benchmark
+from benchmarks.run import run_benchmark
+from benchmarks.timing import Timing, race
+from benchmarks.wide_step import BASE_CLASSES, networks
 from experiments.tables.table6 import ON_CIFAR_FS
+from neural_similarity.train import build_model
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SECTIONS = dict(
@@ -18,7 +24,7 @@ SECTIONS = dict(
 )
 
 
-def written(section: str) -> list[list[str]]:
+def document_rows(section: str) -> list[list[str]]:
     """The rows of a section's tables, without their heads."""
     lines = [line for line in SECTIONS[section].splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -49,8 +55,8 @@ def dynamic_op():
             yield [kind, name, *(ratio(of[name]) for of in means)]
     shapes = [title.removeprefix("diagonal, forward, ") for title in tables]
     for shape in (shape for shape in shapes if shape.startswith("(")):
-        found = [tables[f"diagonal, {way}, {shape}"] for way in ways]
-        yield [shape, *(ratio(of["neural-similarity, compiled"]) for of in found)]
+        by_way = [tables[f"diagonal, {way}, {shape}"] for way in ways]
+        yield [shape, *(ratio(of["neural-similarity, compiled"]) for of in by_way)]
 
 
 def network_step():
@@ -112,21 +118,28 @@ def _short(name: str) -> str:
     return name.removesuffix(" units").removesuffix(" hidden")
 
 
-SHOWN = (
+SECTIONS_WITH_TABLES = (
     static_step, dynamic_op, network_step, throughput, input_pipeline, fewshot_episodes, maml_step,
     static_episodes, wide_step,
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("made", SHOWN, ids=lambda made: made.__name__)
-def test_the_document_has_what_was_measured(made):
-    rows = [[_short(first), *rest] for first, *rest in written(made.__name__)]
-    assert rows == list(made())
+@pytest.mark.parametrize("rows_of", SECTIONS_WITH_TABLES, ids=lambda rows_of: rows_of.__name__)
+def test_the_document_has_what_was_measured(rows_of):
+    rows = [[_short(first), *rest] for first, *rest in document_rows(rows_of.__name__)]
+    assert rows == list(rows_of())
+
+
+def test_the_networks_of_wide_step_are_those_of_table_6():
+    rows = ("dynamic", "finetune", "wide-parameters", "wide-time")
+    for row, network in zip(rows, networks().values(), strict=True):
+        same = build_model(ON_CIFAR_FS.row(row).training("short"), BASE_CLASSES, 3, SIDE)
+        assert str(network) == str(same)
 
 
 def test_a_row_of_table_6_says_what_its_step_was_measured_to_cost():
-    (found,) = (row for row in wide_step() if row[0] == "twice the width")
-    assert f"takes {found[1]} of the dynamic NSN's time" in ON_CIFAR_FS.row("wide-time").departs
+    (row,) = (row for row in wide_step() if row[0] == "twice the width")
+    assert f"takes {row[1]} of the dynamic NSN's time" in ON_CIFAR_FS.row("wide-time").deviation
 
 
 def test_a_file_that_is_named_is_the_newest():
@@ -137,5 +150,30 @@ def test_a_file_that_is_named_is_the_newest():
 
 
 def test_no_table_is_left_out():
-    with_tables = {section for section in SECTIONS if written(section)}
-    assert with_tables == {made.__name__ for made in SHOWN}
+    with_tables = {section for section in SECTIONS if document_rows(section)}
+    assert with_tables == {rows_of.__name__ for rows_of in SECTIONS_WITH_TABLES}
+
+
+def test_every_benchmark_has_a_section_and_a_result():
+    assert set(SECTIONS) == set(BENCHMARKS)
+    assert all(list(FOLDER.glob(f"results/{name}-*.json")) for name in BENCHMARKS)
+
+
+def test_a_run_prints_ratios_and_writes_a_file_and_a_picture(tmp_path, capsys):
+    def run(rounds):
+        timings = race({"a": lambda: None, "b": lambda: None}, rounds)
+        return {"a table": [*timings, Timing.of_ratio("c", 2.0)]}
+
+    def plot(tables, path):
+        path.write_text(", ".join(tables))
+
+    run_benchmark(Benchmark("empty", "how long is nothing?", run, plot), 3, tmp_path)
+    assert re.search(
+        r"^  a +\d+\.\d+ +1\.00  1\.00 - 1\.00$", capsys.readouterr().out, re.MULTILINE
+    )
+    (file,) = tmp_path.glob("empty-*.json")
+    assert file.with_suffix(".png").read_text() == "a table"
+    record = json.loads(file.read_text())
+    assert {"benchmark", "commit", "torch", "processor", "threads", "rounds"} <= record.keys()
+    assert record["tables"]["a table"][0]["ratio"] == 1.0
+    assert record["tables"]["a table"][2] == {"name": "c", "ratio": 2.0}

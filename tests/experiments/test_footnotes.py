@@ -1,13 +1,13 @@
-"""What is said below a table of the report."""
+"""The notes below a table of the report."""
 
 import json
 
 import pytest
 from support.results_cases import change, keep_error, keep_tests
 
-from experiments.report.comparison import outdated, read_table
-from experiments.report.footnotes import notes
-from experiments.tables.registry import TABLES
+from experiments.report.footnotes import footnotes
+from experiments.report.row_results import outdated, read_table
+from experiments.tables import TABLES
 
 
 @pytest.fixture
@@ -15,46 +15,47 @@ def results(tmp_path):
     return tmp_path / "results"
 
 
-def said(results, name: str) -> str:
+def notes_of(results, name: str) -> str:
     """All notes of a table."""
     table = TABLES[name]
-    return "\n".join(notes(table, read_table(table, results, "short"), "short"))
+    return "\n".join(footnotes(table, read_table(table, results, "short"), "short"))
 
 
 def test_taps_that_kernel_shapes_switched_off(results):
     for seed, off in enumerate((0, 7)):
         change(keep_error(results, "static-joint", seed, 0.3, "table2"), taps_off=[off, 81])
-    below = said(results, "table2")
-    assert "`static-joint`: kernel shapes have switched off 0 of 81, 7 of 81 taps." in below
+    notes = notes_of(results, "table2")
+    assert "`static-joint`: the kernel shapes switched off 0 of 81, 7 of 81 taps." in notes
 
 
 def test_other_settings_of_the_network_that_a_row_begins_with(results):
     for row in ("finetune", "static", "meta-static", "proto"):
-        kept = keep_tests(results, row, 0, [[0.5], [0.5]])
-        settings = json.loads(kept.read_text())["config"]
+        file = keep_tests(results, row, 0, [[0.5], [0.5]])
+        settings = json.loads(file.read_text())["config"]
         if row == "finetune":
-            change(kept, config={**settings, "lr": 0.5})
+            change(file, config={**settings, "lr": 0.5})
     runs = read_table(TABLES["table6"], results, "short")
     assert [name for name in runs if outdated(runs, name)] == [
         "finetune", "static", "meta-static",
     ]  # fmt: skip
-    below = said(results, "table6")
-    assert "has now: `finetune` seed 0; `static` seed 0; `meta-static` seed 0." in below
+    notes = notes_of(results, "table6")
+    assert "has now: `finetune` seed 0; `static` seed 0; `meta-static` seed 0." in notes
 
 
 def test_a_network_that_was_trained_again(results):
     for seed, theirs in enumerate(("a", "b", None)):
         change(keep_tests(results, "finetune", seed, [[0.5], [0.5]]), network="a")
         change(keep_tests(results, "static", seed, [[0.5], [0.5]]), began_with=theirs)
-    below = said(results, "table6")
-    assert "Began with another training of that network than is shown: `static` seed 1." in below
+    notes = notes_of(results, "table6")
+    assert "another training of that network than the one in the table: `static` seed 1." in notes
 
 
-def test_weights_of_an_early_step_are_told(results):
+def test_weights_of_an_early_step_are_named(results):
     for row, step in (("finetune", 200), ("maml", 50)):
-        kept = keep_tests(results, row, 0, [[0.5], [0.5]])
-        tests = json.loads(kept.read_text())["tests"]
-        change(kept, tests=[{**test, "weights_step": step} for test in tests])
-    below = said(results, "table6")
-    assert "`maml` was best on validation classes, and is tested, after steps 50 of 200" in below
-    assert "`finetune` was best" not in below
+        file = keep_tests(results, row, 0, [[0.5], [0.5]])
+        tests = json.loads(file.read_text())["tests"]
+        change(file, tests=[{**test, "weights_step": step} for test in tests])
+    notes = notes_of(results, "table6")
+    assert "`maml` was tested with the weights that did best" in notes
+    assert "those after steps 50 of 200." in notes
+    assert "`finetune` was tested with" not in notes

@@ -1,4 +1,4 @@
-"""The report's pictures, of results that never were."""
+"""The report's pictures, of invented results."""
 
 from itertools import combinations, pairwise
 
@@ -6,9 +6,10 @@ import pytest
 from matplotlib.text import Text
 from support.results_cases import keep_error, keep_tests
 
-from experiments.report.comparison import findings, read_table
+from experiments.report.comparison import compare_rows
 from experiments.report.pictures import draw_accuracy, draw_error, spread
-from experiments.tables.registry import TABLES
+from experiments.report.row_results import read_table
+from experiments.tables import TABLES
 
 
 @pytest.fixture
@@ -41,8 +42,8 @@ def test_no_name_lies_over_another(results, tmp_path, drawn):
     for place, row in enumerate(table.rows):  # all alike, but for the four that adapt nothing
         tests = [[0.5, 0.6 + place / 1000]] * 2
         keep_tests(results, row.name, 0, tests, adapted=0 if place < 4 else 640 + place)
-    runs = read_table(table, results, "short")
-    draw_accuracy({n: findings(table, runs, n) for n in (1, 5)}, tmp_path / "a.png")
+    rows = read_table(table, results, "short")
+    draw_accuracy({n: compare_rows(table, rows, n) for n in (1, 5)}, tmp_path / "a.png")
     assert len(drawn[-1].axes) == 4
     others = len(table.rows) - 4
     for axes, names in zip(drawn[-1].axes, (4, others, 4, others), strict=True):

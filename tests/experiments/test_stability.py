@@ -32,7 +32,7 @@ def test_results_are_kept_and_not_repeated(tmp_path, monkeypatch):
 
 
 def test_the_document_has_the_table_of_the_results(monkeypatch):
-    monkeypatch.setattr(stability, "train", None)  # what is not kept is an error
+    monkeypatch.setattr(stability, "train", None)  # a missing result is an error
     rows = {
         name: [stability.run_or_read(name, seed, 100, RESULTS) for seed in range(10)]
         for name in stability.PREDICTORS

@@ -1,4 +1,4 @@
-"""Trials that no table has: kept from a run, shown in the report."""
+"""Trials, which belong to no table: stored from a run, shown in the report."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from support.fewshot_runs import SMALL
 
-from experiments.trials import keep, render_trials
+from experiments.report.trials import trials_text
+from experiments.trials import read_trials, store_trial
 from neural_similarity.errors import RunError
 from neural_similarity.fewshot import Trial, train_method
 from neural_similarity.train import Run, TrainConfig, train
@@ -21,14 +22,14 @@ def test_a_run_is_kept_and_shown_beside_another(tmp_path):
     again = train_method(tuned, tmp_path / "again")
     (one, *_) = again.evaluate([Trial(1, episodes=3)])
 
-    keep(base.folder, "base", None, results)
-    file = keep(again.folder, "again", "base", results)
+    store_trial(base.folder, "base", None, results)
+    file = store_trial(again.folder, "again", "base", results)
     with pytest.raises(FileExistsError):
-        keep(again.folder, "again", None, results)
+        store_trial(again.folder, "again", None, results)
     assert str(tmp_path) not in file.read_text()
     assert json.loads(file.read_text())["tests"][0]["accuracies"] == one["accuracies"]
 
-    text = "\n\n".join(render_trials(results))
+    text = "\n\n".join(trials_text(read_trials(results)))
     theirs = json.loads((results / "trials" / "base.json").read_text())["tests"][0]["accuracies"]
     mean = 100 * sum(a - b for a, b in zip(one["accuracies"], theirs[:3], strict=True)) / 3
     assert f"| 1 shot {mean:+.2f} ±".replace("-", "−") in text
@@ -48,13 +49,13 @@ def test_a_run_for_classification_is_kept_as_well(tmp_path):
     train(replace(plain, similarity="dynamic", hidden=2, lr=0.01), tmp_path / "dynamic")
 
     for name, beside in (("plain", None), ("dynamic", "plain")):
-        keep(tmp_path / name, name, beside, results)
+        store_trial(tmp_path / name, name, beside, results)
 
     files = [results / "trials" / f"{name}.json" for name in ("plain", "dynamic")]
     (first, base), (early, other) = (
         json.loads(file.read_text())["metrics"]["eval"]["error"] for file in files
     )
-    text = "\n\n".join(render_trials(results))
+    text = "\n\n".join(trials_text(read_trials(results)))
     assert f"| {100 * first:.1f}, {100 * base:.1f} | – |" in text
     change = f"{100 * (other - base):+.2f}".replace("-", "−")
     assert f"| {100 * early:.1f}, {100 * other:.1f} | {change} to `plain` |" in text
@@ -65,8 +66,8 @@ def test_a_run_for_classification_is_kept_as_well(tmp_path):
 def test_a_run_that_was_never_evaluated_is_not_kept(tmp_path):
     Run(tmp_path / "run", TrainConfig()).create()
     with pytest.raises(RunError, match="expected a run that was started"):
-        keep(tmp_path / "run", "run", None, tmp_path / "results")
+        store_trial(tmp_path / "run", "run", None, tmp_path / "results")
 
 
 def test_without_trials_nothing_is_said(tmp_path):
-    assert list(render_trials(tmp_path)) == []
+    assert list(trials_text(read_trials(tmp_path))) == []

@@ -1,8 +1,8 @@
-"""Runs that are killed between two steps, and what must not differ afterwards."""
+"""Runs that are killed between two steps, and what must be the same afterwards."""
 
 
 class Killed(BaseException):
-    """Stands for a process that is gone between two steps."""
+    """Stands for a process that is killed between two steps."""
 
 
 def killed_at(step):
@@ -14,6 +14,6 @@ def killed_at(step):
 
 
 def timeless(metrics):
-    """Metrics without what depends on the clock."""
+    """Metrics without the values that depend on the clock."""
     clock = {"seconds", "images_per_second", "step_seconds"}
     return [{k: v for k, v in line.items() if k not in clock} for line in metrics]

@@ -1,19 +1,18 @@
-"""Results of runs that never were: small JSON files in their places."""
+"""Invented results of runs: small JSON files in the right places."""
 
 import json
 from pathlib import Path
 
 from experiments.records import record_file, write_record
-from experiments.tables.registry import TABLES
-from experiments.tables.row import OneStep
+from experiments.tables import TABLES, OneStep
 
 ENVIRONMENT = {
     "torch": "2.13", "python": "3.11", "processor": "abacus", "device": "cpu", "threads": 2,
 }  # fmt: skip
 
 
-def keep(results: Path, table: str, row: str, seed: int, **found) -> Path:
-    """Write a result as a run would; ``found`` is what it found."""
+def keep(results: Path, table: str, row: str, seed: int, **outcome) -> Path:
+    """Write a result as a run would; ``outcome`` is what the run measured."""
     of = TABLES[table].row(row)
     config = of.config("short", seed)
     config = config.config if isinstance(config, OneStep) else config
@@ -24,7 +23,7 @@ def keep(results: Path, table: str, row: str, seed: int, **found) -> Path:
         "table": of.kept_in, "row": of.name, "title": of.title, "budget": "short", "seed": seed,
         "config": settings, "commit": "abc", "environment": ENVIRONMENT,
         "data_copies": {"train": "82612602206e"}, "parameters": 1234, "seconds": 90.0,
-        "step_seconds": 0.25, **found,
+        "step_seconds": 0.25, **outcome,
     }  # fmt: skip
     file = record_file(results, of, "short", seed)
     write_record(file, record)
@@ -37,14 +36,14 @@ def keep_error(results: Path, row: str, seed: int, error: float, table: str = "t
         "step": [100, 200], "epoch": [1, 2], "seconds": [40.0, 90.0], "error": [0.9, error],
         "images": [1000, 1000],
     }  # fmt: skip
-    paces = {"step": [100, 200], "step_seconds": [0.5, 0.4 + seed]}  # others work beside
+    paces = {"step": [100, 200], "step_seconds": [0.5, 0.4 + seed]}  # some steps are slowed down
     metrics = {"train": paces, "eval": over_time}
     return keep(results, table, row, seed, error=error, metrics=metrics)
 
 
 def keep_tests(results: Path, row: str, seed: int, tests, adapted=645, fingerprint="f") -> Path:
     """A few-shot run, tested with 1 and 5 shots: ``tests`` are accuracies by episode of each."""
-    kept = [
+    records = [
         {
             "n_shot": shots, "mean": sum(of) / len(of), "accuracies": of, "adapted": adapted,
             "fingerprint": f"{fingerprint}{shots}-{len(of)}", "data_copy": "t", "n_way": 5,
@@ -53,9 +52,9 @@ def keep_tests(results: Path, row: str, seed: int, tests, adapted=645, fingerpri
         for shots, of in zip((1, 5), tests, strict=True)
     ]  # fmt: skip
     metrics = {"eval": {"step": [50, 100, 200], "error": [0.6, 0.5, 0.4]}}
-    return keep(results, "table6", row, seed, tests=kept, metrics=metrics)
+    return keep(results, "table6", row, seed, tests=records, metrics=metrics)
 
 
 def change(file: Path, **changes) -> None:
-    """Damage a result."""
+    """Change a result file, which no code of ours does."""
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,17 +12,18 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
-__all__ = ["TrainingBar", "progress_bar"]
+__all__ = ["QueueBar", "TrainingBar", "progress_bar"]
 
 
 @contextmanager
 def progress_bar(*columns: Any) -> Iterator[Progress]:
-    """A bar on standard error, which is hidden unless that is a terminal."""
+    """A bar on standard error; hidden if that is not a terminal."""
     console = Console(file=sys.stderr)
     bar = Progress(
         TextColumn("{task.description}"),
@@ -39,7 +40,7 @@ def progress_bar(*columns: Any) -> Iterator[Progress]:
 
 
 class TrainingBar:
-    """Shows how training goes: a bar with rate, loss and the last evaluation."""
+    """Shows the progress of training: a bar with rate, loss and the last evaluation."""
 
     def __init__(self, bar: Progress, name: str) -> None:
         self.bar, self.name = bar, name
@@ -47,7 +48,7 @@ class TrainingBar:
         self.error = ""
 
     def __call__(self, line: dict[str, Any]) -> None:
-        """Take a line of metrics."""
+        """Update the bar from a line of metrics."""
         if line["kind"] == "step":
             self.bar.update(
                 self.task,
@@ -62,5 +63,34 @@ class TrainingBar:
 
     @staticmethod
     def columns() -> list[TextColumn]:
-        """What a bar needs to show it."""
+        """The columns that the progress bar must have."""
         return [TextColumn(f"{{task.fields[{name}]}}") for name in ("rate", "loss", "error")]
+
+
+class QueueBar:
+    """Shows what a queue of runs is doing now; the bar of a run that is over is removed."""
+
+    def __init__(self, bar: Progress) -> None:
+        self.bar, self.name = bar, ""
+        self.task: TaskID | None = None
+
+    def training(self, name: str) -> Callable[[dict[str, Any]], None]:
+        """Start the bar of a run, in place of the last one."""
+        self._remove()
+        callback = TrainingBar(self.bar, name)
+        self.name, self.task = name, callback.task
+        return callback
+
+    def tests(self, name: str, done: int, total: int) -> None:
+        """Show how many episodes of a test are done."""
+        if name != self.name:
+            self._remove()
+            self.name = name
+            self.task = self.bar.add_task(name, total=total, rate="", loss="", error="")
+        if self.task is not None:
+            self.bar.update(self.task, completed=done)
+
+    def _remove(self) -> None:
+        if self.task is not None:
+            self.bar.remove_task(self.task)
+            self.task = None

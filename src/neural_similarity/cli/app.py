@@ -14,7 +14,7 @@ from .fewshot import app as fewshot
 from .inspect import inspect
 from .merge import merge
 from .predict import predict
-from .reproduce import reproduce
+from .reproduce import app as reproduce
 from .train import train
 
 __all__ = ["app"]
@@ -55,12 +55,6 @@ app.command()(predict)
 app.command()(merge)
 app.command()(export)
 app.command()(inspect)
-app.command(
-    context_settings={
-        "ignore_unknown_options": True,
-        "allow_extra_args": True,
-        "help_option_names": [],
-    }
-)(reproduce)
 app.add_typer(fewshot, name="fewshot")
 app.add_typer(data, name="data")
+app.add_typer(reproduce, name="reproduce")

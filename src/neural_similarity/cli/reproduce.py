@@ -1,33 +1,185 @@
-"""``nsl reproduce``: the paper's tables. The experiments are in the repository, not the package."""
+"""``nsl reproduce``: the paper's tables, from the experiments in a clone of the repository."""
 
 from __future__ import annotations
 
-import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from ..errors import RunError
+from ._experiments import Experiments, clone_folder, load_experiments
 
-__all__ = ["reproduce"]
+__all__ = ["app"]
+
+INTERRUPTED = 130
 
 
-def reproduce(context: typer.Context) -> None:
-    """Reproduce the paper's tables (in a clone of the repository).
+class TableGroup(TyperGroup):
+    """``nsl reproduce table4`` is short for ``nsl reproduce run table4``."""
 
-    nsl reproduce list
-    nsl reproduce table4 --budget short --seeds 3
-    nsl reproduce report
+    # Typer has its own copy of click's classes in some versions: hence Any.
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands:
+            args = ["run", *args]
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=TableGroup,
+    help="Reproduce the paper's tables (in a clone of the repository).\n\n"
+    "Train what is missing, then write a report of the results. Every run leaves one JSON file, "
+    "which is never changed. A run that was killed continues, and several processes may share the "
+    "work.\n\n"
+    "\b\nnsl reproduce list                    tables, rows, and how many seeds are done\n"
+    "nsl reproduce table4 --seeds 3        short for: nsl reproduce run table4 --seeds 3\n"
+    "nsl reproduce report                  REPORT.md, docs/results.md, README.md",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Tables = Annotated[
+    list[str], typer.Argument(metavar="TABLE", help="Tables; nsl reproduce list names them.")
+]
+Budget = Annotated[str, typer.Option(help="smoke, short or paper; see nsl reproduce list.")]
+Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, from 0 on.")]
+Rows = Annotated[
+    str,
+    typer.Option(
+        help="Only these rows, as in cnn,static-diagonal, and the rows they begin with; nsl "
+        "reproduce list names them."
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Where data sets are; otherwise $NEURAL_SIMILARITY_DATA, otherwise ./data."),
+]
+Results = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the JSON files (default: experiments/results of the clone)."),
+]
+Work = Annotated[Path, typer.Option(help="Folder of the runs themselves.")]
+
+
+@app.command("list")
+def list_(budget: Budget = "short", seeds: Seeds = 3, results: Results = None) -> None:
+    """List tables and rows, and how many seeds of each are done.
+
+    A result that was made with other settings than its row has now still counts. To run it again,
+    move its JSON file and its folder of the run away.
     """
-    here = [Path.cwd(), Path(__file__).parents[3]]
-    root = next((path for path in here if (path / "experiments" / "reproduce.py").is_file()), None)
-    if root is None:
-        raise RunError(
-            "nsl reproduce: expected a clone of the repository, got a folder without experiments. "
-            "The package holds none. Clone the repository and run this there."
-        )
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-    app = importlib.import_module("experiments.reproduce").app
-    app(context.args, prog_name="nsl reproduce")
+    experiments = load_experiments()
+    for line in experiments.list_tables(budget, seeds, results or experiments.RESULTS):
+        print(line)
+
+
+@app.command()
+def run(
+    tables: Tables,
+    budget: Budget = "short",
+    seeds: Seeds = 3,
+    rows: Rows = "",
+    data_dir: Data = None,
+    results: Results = None,
+    work: Work = Path("runs/reproduce"),
+) -> None:
+    """Run the missing rows of tables; "run" may be left out.
+
+    If it is stopped or killed, the same command continues.
+
+    \b
+    nsl reproduce table4
+    nsl reproduce table4 --rows cnn,dynamic-diagonal --seeds 1
+    nsl reproduce run table4 table2 --budget smoke
+    """
+    _run(load_experiments(), tables, budget, seeds, rows, data_dir, results, work)
+
+
+@app.command("all")
+def run_all(
+    budget: Budget = "short",
+    seeds: Seeds = 3,
+    data_dir: Data = None,
+    results: Results = None,
+    work: Work = Path("runs/reproduce"),
+) -> None:
+    """Run the missing rows of all tables, in the order of nsl reproduce list."""
+    experiments = load_experiments()
+    names = experiments.table_names()
+    _run(experiments, names, budget, seeds, "", data_dir, results, work)
+
+
+@app.command()
+def report(
+    budget: Budget = "short",
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; end with 2 if a text is out of date.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Another file for the full report, instead of the clone's.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="With --out: a file for the results page.")
+    ] = None,
+    readme: Annotated[
+        Path | None, typer.Option(help="With --out: a file with markers for the headlines.")
+    ] = None,
+    results: Results = None,
+) -> None:
+    """Write the results as tables and pictures, from the JSON files alone.
+
+    Without --out this writes, in the clone that nsl belongs to: experiments/REPORT.md,
+    docs/results.md with its pictures, and the results in README.md.
+
+    \b
+    nsl reproduce report
+    nsl reproduce report --check
+    nsl reproduce report --budget paper --out runs/paper.md
+    """
+    experiments = load_experiments()
+    folder = results or experiments.RESULTS
+    files = experiments.report(
+        budget, out=out, page=page, readme=readme, results=folder, check=check
+    )
+    if check:
+        print("The report agrees with the JSON files.")
+    for file in files:
+        print(f"wrote {file}")
+
+
+def _run(
+    experiments: Experiments,
+    tables: Sequence[str],
+    budget: str,
+    seeds: int,
+    rows: str,
+    data_dir: Path | None,
+    results: Path | None,
+    work: Path,
+) -> None:
+    from ._progress import QueueBar, TrainingBar, progress_bar
+
+    folder = results or experiments.RESULTS
+    if Path.cwd() != clone_folder():
+        print(f"results: {folder.resolve()}, runs: {work.resolve()}", flush=True)
+    with progress_bar(*TrainingBar.columns()) as bar:
+        queue_bar = QueueBar(bar)
+        try:
+            experiments.run(
+                tables,
+                budget,
+                seeds,
+                [name.strip() for name in rows.split(",") if name.strip()],
+                work=work,
+                results=folder,
+                data_dir=data_dir,
+                log=lambda line: print(line, flush=True),
+                callback=queue_bar.training,
+                test_callback=queue_bar.tests,
+            )
+        except KeyboardInterrupt:
+            bar.stop()
+            print("nsl: stopped. Run the same command to continue.", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None

@@ -3,8 +3,9 @@
 from .dynamic import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
 from .global_ import GlobalSimilarityConv2d
 from .positions import SelfAttention2d
+from .predicted import PredictedSimilarity
 from .sphere import SphereConv2d, SphereLinear
-from .static import StaticConv2d
+from .static import SimilarityParametrization, StaticConv2d
 
 __all__ = [
     "DynamicConv1d",
@@ -12,7 +13,9 @@ __all__ = [
     "DynamicLSTMCell",
     "DynamicLinear",
     "GlobalSimilarityConv2d",
+    "PredictedSimilarity",
     "SelfAttention2d",
+    "SimilarityParametrization",
     "SphereConv2d",
     "SphereLinear",
     "StaticConv2d",

@@ -1,11 +1,12 @@
 """Pure tensor functions, without state."""
 
-from .effective_weight import effective_weight
+from .effective_weight import Scope, effective_weight
 from .global_similarity import global_similarity_conv2d, mix_positions, position_attention
 from .similarity_conv import similarity_conv2d
 from .sphere import sphere_conv2d, sphere_linear
 
 __all__ = [
+    "Scope",
     "effective_weight",
     "global_similarity_conv2d",
     "mix_positions",

@@ -3,6 +3,7 @@
 A room of its own because matplotlib is slow to import: import from here inside functions.
 """
 
+from . import style
 from .confusion import draw_confusion
 from .curves import draw_comparison, draw_run
 from .methods import draw_methods
@@ -24,5 +25,6 @@ __all__ = [
     "draw_neighbours",
     "draw_run",
     "draw_static",
+    "style",
     "write_report",
 ]

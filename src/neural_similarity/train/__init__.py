@@ -1,8 +1,20 @@
 """Training: one loop, resumable to the bit, alone or on many machines."""
 
+from .build import build_model, build_optimizer
 from .config import TrainConfig
+from .distributed import World
 from .evaluate import Evaluation, evaluate
 from .loop import train
-from .runs import Run
+from .runs import Run, here_and_now
 
-__all__ = ["Evaluation", "Run", "TrainConfig", "evaluate", "train"]
+__all__ = [
+    "Evaluation",
+    "Run",
+    "TrainConfig",
+    "World",
+    "build_model",
+    "build_optimizer",
+    "evaluate",
+    "here_and_now",
+    "train",
+]

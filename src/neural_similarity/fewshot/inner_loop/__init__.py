@@ -1,1 +1,5 @@
 """Tuning on the support set of an episode: one episode at a time, or many at once."""
+
+from .many_episodes import SideBySide
+
+__all__ = ["SideBySide"]

@@ -1,7 +1,8 @@
-"""What a table of the paper is made of: rows, each a configuration, at three budgets.
+"""What a table of the paper consists of: rows, each a training configuration, at three budgets.
 
-A row is a function from the budget's configuration to its own, so that what it changes is all it
-says. Rows that stand in several tables are trained once: a row knows where its results are kept.
+A row is a function from the budget's configuration to its own, so its code shows only what it
+changes. A row that appears in several tables is trained once: it knows which table stores its
+results.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from neural_similarity.errors import UnknownNameError
 from neural_similarity.fewshot import FewShotConfig
 from neural_similarity.train import TrainConfig
 
-__all__ = ["BUDGETS", "Config", "OneStep", "Row", "Table", "rows_of"]
+__all__ = ["BUDGETS", "SEEDS", "Config", "OneStep", "Row", "Table", "check_budget", "rows_of"]
 
 BUDGETS = {
     "smoke": "seconds a row, on embedded data: does it still run?",
-    "short": "what two processor cores can do: minutes a plain row, half an hour a dynamic one",
+    "short": "for two processor cores: minutes for a plain row, half an hour for a dynamic one",
     "paper": "the paper's schedule, for people with GPUs",
 }
+SEEDS = 3  # how many a table should have
 
 
 @dataclass(frozen=True)
 class OneStep:
-    """Not a training but its beginning: parameters, and the time of a step on random images."""
+    """No training, only its cost: parameters, and the time of a step on random images."""
 
     config: TrainConfig
     num_classes: int
@@ -42,9 +44,6 @@ Base = TypeVar("Base", bound=Config)
 Change = Callable[[Base], Base]
 
 
-SEEDS = 3  # that a table is asked for
-
-
 @dataclass(frozen=True)
 class Row:
     """A row of one or more tables.
@@ -53,10 +52,10 @@ class Row:
         name: for commands and files.
         title: as the paper calls it.
         change: from the budget's configuration to the row's.
-        kept_in: the table under whose name results are kept.
+        kept_in: the table that stores its results.
         budgets: a configuration for each budget.
-        begins_with: a row of the same table whose trained network this one takes over.
-        departs: where it departs from the paper, at every budget.
+        begins_with: a row of the same table; this row starts from its trained network.
+        deviation: how it deviates from the paper, at every budget.
     """
 
     name: str
@@ -65,23 +64,23 @@ class Row:
     kept_in: str
     budgets: Mapping[str, Config]
     begins_with: str | None = None
-    departs: str = ""
+    deviation: str = ""
 
     def config(self, budget: str, seed: int = 0) -> Config:
-        """What is run: a frozen configuration."""
+        """The configuration of a run."""
         changed: Config = self.change(self.budgets[budget])
         if isinstance(changed, OneStep):
             return replace(changed, config=replace(changed.config, seed=seed))
         return replace(changed, seed=seed)
 
     def training(self, budget: str, seed: int = 0) -> TrainConfig | FewShotConfig:
-        """The same, where it is more than one step."""
+        """The same, for a row that trains at this budget."""
         config = self.config(budget, seed)
         assert not isinstance(config, OneStep)
         return config
 
     def key(self, budget: str, seed: int) -> str:
-        """Names a run, and the file of its result."""
+        """The name of a run and of its result file."""
         return f"{self.kept_in}/{budget}/{self.name}-{seed}"
 
 
@@ -91,16 +90,16 @@ class Table:
 
     Args:
         name: for commands.
-        title: its question.
+        title: what it is about.
         rows: in the paper's order.
         metric: what is compared, in percent: ``"error"``, or ``"accuracy"`` in episodes.
         baseline: the row that others are compared with, seed by seed.
         paper: the paper's numbers by row; few-shot ones by row and shots.
         published: numbers of other papers.
         budgets: what each budget means for this table, in words.
-        notes: what a reader has to know of the numbers: whose they are, what is compared.
-        sizes: the paper's parameters by row, in millions, where it tells them.
-        pairs: rows that are compared with another than the baseline, and with which.
+        notes: what a reader must know about the numbers.
+        sizes: the paper's parameters by row, in millions, where it gives them.
+        pairs: a row and another row, not the baseline, that it is compared with.
     """
 
     name: str
@@ -115,13 +114,26 @@ class Table:
     sizes: Mapping[str, float] = field(default_factory=dict)
     pairs: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def number(self) -> str:
+        """Its number in the paper: ``"4"`` for ``table4-cifar100``."""
+        return self.name.removeprefix("table").partition("-")[0]
+
     def row(self, name: str) -> Row:
         """The row of that name."""
         for row in self.rows:
             if row.name == name:
                 return row
-        known = ", ".join(row.name for row in self.rows)
-        raise UnknownNameError(f"{self.name}: expected a row among {known}, got {name!r}.")
+        names = ", ".join(row.name for row in self.rows)
+        raise UnknownNameError(f"{self.name}: expected a row among {names}, got {name!r}.")
+
+
+def check_budget(budget: str) -> None:
+    """Raise if there is no such budget."""
+    if budget not in BUDGETS:
+        raise UnknownNameError(
+            f"reproduce: expected a budget among {', '.join(BUDGETS)}, got {budget!r}."
+        )
 
 
 class AddsRow(Protocol[Base]):
@@ -133,25 +145,25 @@ class AddsRow(Protocol[Base]):
 def rows_of(kept_in: str, budgets: Mapping[str, Base]) -> tuple[list[Row], AddsRow[Base]]:
     """A list of rows, and a decorator that adds a function to it as a row.
 
-    The function's name is the row's, its docstring the row's title; what follows the first line
-    says where it departs from the paper.
+    The row gets its name from the function's, and its title from the first line of the docstring.
+    The rest of the docstring says how it deviates from the paper.
     """
     rows: list[Row] = []
 
     def row(begins_with: str | None = None) -> Callable[[Change[Base]], Row]:
         def add(change: Change[Base]) -> Row:
             title, _, rest = (change.__doc__ or "").strip().partition("\n")
-            made = Row(
+            new = Row(
                 name=change.__name__.replace("_", "-"),
                 title=title.rstrip("."),
                 change=change,
                 kept_in=kept_in,
                 budgets=budgets,
                 begins_with=begins_with,
-                departs=" ".join(rest.split()),
+                deviation=" ".join(rest.split()),
             )
-            rows.append(made)
-            return made
+            rows.append(new)
+            return new
 
         return add
 

@@ -1,7 +1,4 @@
-"""How sure is a number: 95 % intervals over seeds, episodes and images, and of paired differences.
-
-Everything is a share or a percentage as it comes; nothing here knows what it measures.
-"""
+"""95 % intervals: over seeds, over episodes, over images, and of paired differences."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ __all__ = [
 
 NORMAL = 1.96  # two-sided 95 % quantile, for hundreds of episodes or images
 
-# The same of Student's t for 1, 2, ... degrees of freedom.
+# The same quantile of Student's t for 1, 2, ... degrees of freedom.
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179,
             2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093)  # fmt: skip
 
@@ -36,10 +33,10 @@ class Estimate:
     """A mean and its 95 % interval.
 
     Args:
-        mean: over all that was measured.
-        low: where the interval begins; ``None`` if there is none.
-        high: where it ends.
-        over: what was drawn by chance: ``"seeds"``, ``"episodes"``, ``"images"``.
+        mean: over all measurements.
+        low: the lower end of the interval; None if there is no interval.
+        high: the upper end.
+        over: what the interval is over: ``"seeds"``, ``"episodes"``, ``"images"``.
     """
 
     mean: float
@@ -49,13 +46,13 @@ class Estimate:
 
     @classmethod
     def around(cls, mean: float, half: float | None, over: str) -> Estimate:
-        """An interval as wide to either side."""
+        """An interval that is symmetric around the mean."""
         if half is None:
             return cls(mean, None, None, over)
         return cls(mean, mean - half, mean + half, over)
 
     def contains(self, value: float) -> bool | None:
-        """Whether the value is in the interval; not known without one."""
+        """Whether the value is in the interval; None without an interval."""
         if self.low is None or self.high is None:
             return None
         return self.low <= value <= self.high
@@ -72,7 +69,7 @@ def student(freedom: int) -> float:
 
 
 def over_seeds(values: Sequence[float]) -> Estimate:
-    """Mean over seeds, with Student's interval if there are two."""
+    """Mean over seeds, with Student's interval if there are at least two."""
     return Estimate.around(fmean(values), _student_half(values), "seeds")
 
 
@@ -82,7 +79,7 @@ def over_episodes(values: Sequence[float]) -> Estimate:
 
 
 def over_images(share: float, images: int) -> Estimate:
-    """A share of so many images, with Wilson's interval."""
+    """A share of a number of images, with Wilson's interval."""
     low, high = Evaluation(round(share * images), images, loss=0.0).interval()
     return Estimate(share, low, high, "images")
 
@@ -95,7 +92,7 @@ def paired_over_seeds(ours: Sequence[float], baseline: Sequence[float]) -> Estim
 def paired_over_episodes(
     ours: Sequence[Sequence[float]], baseline: Sequence[Sequence[float]]
 ) -> Estimate:
-    """Mean difference, episode by episode, between runs that were all tested on the same ones."""
+    """Mean difference, episode by episode, between runs that share their test episodes."""
     differences = [
         [a - b for a, b in zip(mine, theirs, strict=True)]
         for mine, theirs in zip(ours, baseline, strict=True)
@@ -104,11 +101,11 @@ def paired_over_episodes(
 
 
 def over_seeds_and_episodes(values: Sequence[Sequence[float]]) -> Estimate:
-    """Mean over runs that were all tested on the same episodes.
+    """Mean over runs that share their test episodes.
 
-    ``values[s][e]`` is what seed s did in episode e. Two things are drawn by chance, seeds and
-    episodes, so both intervals add up, as squares: Student's of the seeds' means, and that of the
-    episodes' means. From one seed only the second is known.
+    ``values[s][e]`` is the value of seed s in episode e. Seeds and episodes are both drawn at
+    random, so the squares of both intervals add up: Student's interval of the seeds' means, and
+    the interval of the episodes' means. With one seed only the second exists.
     """
     by_seed = [fmean(of_seed) for of_seed in values]
     by_episode = [fmean(of_episode) for of_episode in zip(*values, strict=True)]

@@ -1,9 +1,9 @@
-"""What the theory experiments have in common: their command, their files, their intervals.
+"""What the theory experiments share: their command, their files, their intervals.
 
 An experiment is a module with a docstring and four functions (:class:`Experiment`): ``measure``
-computes everything, and ``table``, ``conclude`` and ``draw`` read its numbers and nothing else, so
-the text and the picture can be made again from the JSON file. ``OPTIONS`` explains the arguments of
-``measure``, which become options of the command.
+computes all numbers, and ``table``, ``conclude`` and ``draw`` read these numbers and nothing else,
+so the text and the picture can be made again from the JSON file. ``OPTIONS`` explains the arguments
+of ``measure``, which become options of the command.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from ..records import commit
-from ..report.intervals import student
+from ..code_version import commit
+from ..intervals import student
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,6 @@ __all__ = [
     "Experiment",
     "Numbers",
     "interval",
-    "markdown",
     "relative_error",
     "run",
     "run_all",
@@ -42,7 +41,7 @@ Numbers = dict[str, Any]  # by name, as in a JSON file
 
 
 class Experiment(Protocol):
-    """What the module of an experiment holds."""
+    """The contents of an experiment's module."""
 
     __name__: str
     __file__: str | None
@@ -74,7 +73,7 @@ def run(experiment: Experiment) -> None:
 
 
 def run_all(experiments: Sequence[Experiment], description: str) -> None:
-    """The command of all of them, with their defaults."""
+    """The command that runs all of them, with their defaults."""
     parser = argparse.ArgumentParser(prog="python -m experiments.theory", description=description)
     _add_out(parser)
     out = parser.parse_args().out
@@ -95,15 +94,9 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return sample.mean().item(), student(len(values) - 1) * sample.std().item() / len(values) ** 0.5
 
 
-def relative_error(found: Tensor, true: Tensor) -> float:
-    """‖found − true‖ / ‖true‖."""
-    return float((found - true).norm() / true.norm())
-
-
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def relative_error(approximation: Tensor, true: Tensor) -> float:
+    """‖approximation − true‖ / ‖true‖."""
+    return float((approximation - true).norm() / true.norm())
 
 
 def _report(experiment: Experiment, name: str, out: Path | None, settings: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""The command that trains what a configuration says."""
+"""The ``nsl`` command that trains a configuration."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from shlex import join
 from neural_similarity.fewshot import FewShotConfig
 from neural_similarity.train import TrainConfig
 
-__all__ = ["command_of"]
+__all__ = ["command_for"]
 
-# What has an option of its own, and what is said even if it is the default.
+# By kind: the command, the settings that have an option, and those that are always written.
 _COMMANDS = {
     "train": (
         "nsl train",
@@ -25,19 +25,19 @@ _COMMANDS = {
 _NOT_OF_THE_RESULT = ("data_dir", "threads")
 
 
-def command_of(config: TrainConfig | FewShotConfig) -> str:
-    """The ``nsl`` that has this configuration; where its files are is left out."""
+def command_for(config: TrainConfig | FewShotConfig) -> str:
+    """The command that trains this configuration, without the folders it reads and writes."""
     command, options, always = _COMMANDS[config.kind]
-    usual, words = _flat(type(config)()), list[str]()
+    defaults, words = _flat(type(config)()), list[str]()
     for name, value in _flat(config).items():
-        if name in always or (value != usual.get(name) and name not in _NOT_OF_THE_RESULT):
-            said = _literal(value)
-            words += [f"--{name}", said] if name in options else ["--set", f"{name}={said}"]
+        if name in always or (value != defaults.get(name) and name not in _NOT_OF_THE_RESULT):
+            text = _literal(value)
+            words += [f"--{name}", text] if name in options else ["--set", f"{name}={text}"]
     return f"{command} {join(words)}"
 
 
 def _literal(value: object) -> str:
-    """As ``--set`` reads it."""
+    """A value as ``--set`` reads it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and float(f"{value:g}") == value:
@@ -46,9 +46,9 @@ def _literal(value: object) -> str:
 
 
 def _flat(config: TrainConfig | FewShotConfig) -> dict[str, object]:
-    """Settings by name, those within others as ``options.width``."""
+    """Settings by name; nested ones as ``options.width``."""
     flat: dict[str, object] = {}
     for name, value in config.to_dict().items():
-        inside = value if isinstance(value, dict) else None
-        flat |= {name: value} if inside is None else {f"{name}.{k}": v for k, v in inside.items()}
+        nested = value if isinstance(value, dict) else None
+        flat |= {name: value} if nested is None else {f"{name}.{k}": v for k, v in nested.items()}
     return flat

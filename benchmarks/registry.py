@@ -1,0 +1,60 @@
+"""The list of benchmarks. A new one is a module with ``run`` and an entry here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import (
+    dynamic_op,
+    fewshot_episodes,
+    growth,
+    input_pipeline,
+    maml_step,
+    network_step,
+    static_episodes,
+    static_step,
+    throughput,
+    wide_step,
+)
+from .timing import Timing
+
+__all__ = ["BENCHMARKS", "Benchmark", "Tables"]
+
+Tables = dict[str, list[Timing]]
+"""Timings by the title of their table."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark.
+
+    Args:
+        name: for the command, the result files and the README's section.
+        question: what it answers, in a line.
+        run: measures for this number of rounds.
+        plot: draws the timings into a file; None for no picture.
+    """
+
+    name: str
+    question: str
+    run: Callable[[int], Tables]
+    plot: Callable[[Tables, Path], None] | None = None
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    benchmark.name: benchmark
+    for benchmark in (
+        Benchmark("static_step", "what does an attached static similarity cost?", static_step.run),
+        Benchmark("dynamic_op", "how fast is the dynamic operation?", dynamic_op.run),
+        Benchmark("network_step", "what does a similarity cost a network?", network_step.run),
+        Benchmark("growth", "how does its time grow with sizes?", growth.run, growth.plot),
+        Benchmark("input_pipeline", "what does input cost?", input_pipeline.run),
+        Benchmark("throughput", "how many images a second does training take?", throughput.run),
+        Benchmark("fewshot_episodes", "how fast is a test on episodes?", fewshot_episodes.run),
+        Benchmark("static_episodes", "do episodes tuned together save time?", static_episodes.run),
+        Benchmark("maml_step", "is second-order MAML as fast as with higher?", maml_step.run),
+        Benchmark("wide_step", "how wide is a plain network of the same time?", wide_step.run),
+    )
+}

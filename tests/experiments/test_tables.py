@@ -1,0 +1,107 @@
+"""The rows of the tables are what their titles, budgets and notes say."""
+
+import re
+
+import pytest
+
+import neural_similarity as ns
+from experiments.tables import BUDGETS, TABLES, OneStep
+from experiments.tables import find_table as table
+from neural_similarity.train import build_model
+
+CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet": 1000, "digits": 10}
+
+
+def parameters(row, budget):
+    config = row.config(budget)
+    sides = {"imagenet": 224}
+    if isinstance(config, OneStep):
+        config = config.config
+    model = build_model(config, CLASSES[config.data], 3, sides.get(config.data, 32))
+    return sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("name", TABLES)
+def test_configurations_differ(name, budget):
+    configs = [row.config(budget, 3) for row in table(name).rows]
+    assert all(config.seed == 3 for config in configs)
+    for number, config in enumerate(configs):
+        assert config not in configs[:number]
+    assert set(table(name).paper) | {table(name).baseline} <= {r.name for r in table(name).rows}
+
+
+@pytest.mark.parametrize("budget", ["short", "paper"])
+@pytest.mark.parametrize("name", ["table4", "table4-cifar100"])
+def test_the_larger_baseline_has_more_parameters_than_every_row(name, budget):
+    counts = {row.name: parameters(row, budget) for row in table(name).rows}
+    plus = counts.pop("cnn-plus")
+    assert counts.pop("cnn-plus-lower-rate") == plus
+    assert max(counts.values()) < plus < 1.05 * max(counts.values())
+
+
+@pytest.mark.parametrize("budget", ["short", "paper"])
+@pytest.mark.parametrize("name", ["table6", "table6-mini"])
+def test_rows_see_the_same_number_of_images(name, budget):
+    """Except rows that train through gradient steps or start from another row's network."""
+    seen = {}
+    base = {"train": 64 * 600, "train+val": 80 * 600}
+    for row in table(name).rows:
+        config = row.config(budget)
+        if config.epochs and config.steps is None and row.begins_with is None:
+            images = base[config.base]
+            if config.build_method().trains_on == "episodes":
+                way, shot, query = config.training_episode()
+                images = config.epoch_steps * config.tasks * way * (shot + query)
+            seen[row.name] = images * config.epochs
+    assert len(seen) > 2
+    assert len(set(seen.values())) == 1, seen
+    if budget == "short":
+        assert f"({seen['finetune']:,.0f} images: " in table(name).budgets["short"]
+        assert f"{seen['finetune'] / 128:,.0f} steps of 128" in table(name).budgets["short"]
+        assert f"{seen['proto'] / 400:,.0f} " in table(name).budgets["short"]
+
+
+@pytest.mark.parametrize("name", ["table6", "table6-mini"])
+def test_rows_have_the_tasks_and_statistics_of_their_notes(name):
+    tasks = {}
+    for row in table(name).rows:
+        config = row.config("short")
+        assert ("Transductive" in row.deviation) == (config.batch_norm == "batch")
+        if match := re.search(r"budget (\d+) tasks|(\d+) tasks at the short budget", row.deviation):
+            tasks[row.name] = int(match[1] or match[2])
+        assert tasks.get(row.name) == (config.steps and config.steps * config.tasks)
+    assert {"maml", "meta-static"} <= tasks.keys()
+    notes = " ".join(table(name).notes)
+    assert all(f"{count}" in notes for count in tasks.values())
+    static = table(name).row("static").config("short")
+    usual = table(name).row("finetune").config("short").episodes
+    assert f"first {static.episodes} of the {usual} episodes" in notes
+    assert f"on {static.episodes} episodes" in table(name).row("static").deviation
+
+
+def test_the_note_on_episodes_after_a_trained_network():
+    row = table("table6").row("proto-pretrained")
+    config = row.config("short")
+    assert f"here {config.epochs * config.epoch_steps:.0f} episodes come after" in row.deviation
+
+
+def test_imagenet_networks_have_the_papers_parameters():
+    for name, millions in table("table5").sizes.items():
+        assert round(parameters(table("table5").row(name), "paper") / 1e6, 2) == millions
+
+
+def test_the_widened_network_has_as_many_parameters_as_the_dynamic_one():
+    for budget in BUDGETS:
+        wide = table("table6").row("wide-parameters").config(budget)
+        dynamic = table("table6").row("dynamic").config(budget)
+        predictor = ns.SpherePredictor(hidden=dynamic.hidden)
+        similarity = ns.DynamicSimilarity("diagonal", predictor)
+        aim = features(ns.create_model("cnn4", 5, similarity=similarity, **dynamic.options))
+        width = wide.options["width"]
+        assert features(ns.create_model("cnn4", 5, width=width)) >= aim
+        assert features(ns.create_model("cnn4", 5, width=width - 1)) < aim
+
+
+def features(model):
+    return sum(p.numel() for name, p in model.named_parameters() if "classifier" not in name)
