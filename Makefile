@@ -2,21 +2,31 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+READY_DOCS := .venv/.ready-docs
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-pure check lint types contract clean
+.PHONY: help demo test test-pure lint types contract docs check clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    set up, then train three networks side by side on embedded data (a minute)"
-	@echo "make test    set up, then run the tests"
-	@echo "make test-pure  the dynamic tests once more, without the compiled operator"
-	@echo "make check   lint, types, import contract and tests"
-	@echo "make clean   remove the environment and caches"
+	@echo "make demo       train three networks side by side on embedded data (a minute)"
+	@echo "make test       run the tests"
+	@echo "make test-pure  run the tests of dynamic similarity without the compiled operator"
+	@echo "make lint       check style and format"
+	@echo "make types      check types"
+	@echo "make contract   check who imports whom"
+	@echo "make docs       build the documentation into site/"
+	@echo "make check      lint, types, contract and test"
+	@echo "make clean      remove the environment, the site and caches"
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(READY_DOCS): $(READY)
+	$(INSTALL) -e '.[docs]'
 	@touch $@
 
 demo: $(READY)
@@ -26,7 +36,7 @@ test: $(READY)
 	$(BIN)/python -m pytest
 
 test-pure: $(READY)
-	NEURAL_SIMILARITY_COMPILED=0 $(BIN)/python -m pytest -q tests/test_dynamic.py tests/test_dynamic_sequences.py tests/test_similarity_conv.py
+	NEURAL_SIMILARITY_COMPILED=0 $(BIN)/python -m pytest -q tests/nn/test_dynamic.py tests/nn/test_dynamic_sequences.py tests/ops/test_similarity_conv.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -38,7 +48,10 @@ types: $(READY)
 contract: $(READY)
 	$(BIN)/lint-imports
 
+docs: $(READY_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 check: lint types contract test
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,12 +1,12 @@
-"""First steps: adapt a trained network to a changed task by learning nine numbers a layer.
+"""First steps: adapt a trained network to a changed task by learning nine parameters a layer.
 
-A small network learns scikit-learn's digits. Then the task changes: the images arrive faint, at
-three tenths of their contrast, and twenty of them are labelled. The network stays frozen; a
-similarity in each convolution learns, or the classifier, or both. At the end the similarity is
-merged into the kernels: what remains is the plain network it was, with other weights.
+A small network learns scikit-learn's digits. Then the task changes: the images are faint, with
+three tenths of their contrast, and twenty of them are labelled. The network stays frozen. A
+similarity in each convolution is trained, or the classifier, or both. At the end the similarity is
+merged into the kernels: what remains is the same plain network with other weights.
 
-A second change, mirrored images, shows the limit: nine gains a layer cannot turn a kernel round,
-while a whole matrix a layer can at least begin to, and relearning the classifier does better.
+A second change, mirrored images, shows the limit: nine gains a layer cannot mirror a kernel. A
+whole matrix a layer can do so in part, and retraining the classifier does better.
 
 Run: ``python examples/first_steps.py`` (under a minute on two cores).
 """
@@ -43,7 +43,7 @@ def main() -> None:
     )
 
     print(f"the task changes; {LABELLED} labelled images to adapt to it, the network frozen:")
-    print(f"{'what learns':<32}{'numbers':>8}" + "".join(f"{name:>10}" for name in CHANGES))
+    print(f"{'what is trained':<32}{'parameters':>10}" + "".join(f"{name:>10}" for name in CHANGES))
     for what, prepare in RECIPES.items():
         scores, adapted = [], network
         for change in CHANGES.values():
@@ -51,10 +51,10 @@ def main() -> None:
             if what != "nothing":
                 fit(adapted, change(train_x[:LABELLED]), train_y[:LABELLED], steps=200)
             scores.append(accuracy(adapted, change(test_x), test_y))
-        numbers = 0 if what == "nothing" else ns.trainable_summary(adapted).trainable
-        print(f"{what:<32}{numbers:>8,}" + "".join(f"{score:>10.1%}" for score in scores))
+        parameters = 0 if what == "nothing" else ns.trainable_summary(adapted).trainable
+        print(f"{what:<32}{parameters:>10,}" + "".join(f"{score:>10.1%}" for score in scores))
 
-    print("\nonce more, diagonal similarity on faint images, then merged:")
+    print("\nagain, diagonal similarity on faint images, then merged:")
     model = RECIPES["diagonal similarity"](copy.deepcopy(network))
     fit(model, CHANGES["faint"](train_x[:LABELLED]), train_y[:LABELLED], steps=200)
     print(f"  {ns.trainable_summary(model)}")
@@ -66,7 +66,7 @@ def main() -> None:
     plain = small_cnn().eval()
     plain.load_state_dict(model.state_dict())
     score = accuracy(plain, faint, test_y)
-    print(f"  its weights, in a network built without this library: {score:.1%}")
+    print(f"  the merged weights in a network built without this library: {score:.1%}")
 
 
 def classifier_only(model: nn.Sequential) -> nn.Sequential:

@@ -1,15 +1,17 @@
 """Dynamic similarity beyond images: one small sequence task for each kind of layer.
 
-A layer with a predicted similarity multiplies its input by a function of its input, so a single one
-can compute products, which a single plain layer cannot. Each task asks for a product:
+A layer with a predicted similarity multiplies its input by a function of its input. So a single one
+can compute products, and a single plain layer cannot. Each task needs a product:
 
 - ``Conv1d``: of the two neighbours, at every position;
 - ``Linear``: of two features, at every step;
 - ``LSTMCell``: of the two marked values, at the end of the sequence. Its gates multiply anyway, so
   here both versions are expected to succeed.
 
-For each, the plain layer and its dynamic version train alike; the score is R² on new sequences
-(1 is perfect, 0 is predicting the mean). Run: ``python examples/sequences.py`` (about a minute).
+The plain layer and its dynamic version are trained in the same way. The score is R² on new
+sequences (1 is perfect, 0 is predicting the mean).
+
+Run: ``python examples/sequences.py`` (about a minute).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ LENGTH, BATCH, STEPS = 6, 128, 1000
 def main() -> None:
     torch.set_num_threads(1)  # the layers are too small for threads to help
     predictor = ns.SpherePredictor(hidden=32, batch_norm=False)
-    print(f"{'task':<44}{'layer':<18}{'numbers':>8}{'R²':>8}")
+    print(f"{'task':<44}{'layer':<18}{'parameters':>10}{'R²':>8}")
     for task, make_data, plain, dynamic in (
         (
             "product of both neighbours",
@@ -54,9 +56,9 @@ def main() -> None:
             model = make()
             score = train_and_score(model, make_data)
             layer = model.cell if isinstance(model, Reader) else model
-            numbers = sum(p.numel() for p in model.parameters())
+            parameters = sum(p.numel() for p in model.parameters())
             title = task if name == "plain" else ""
-            print(f"{title:<44}{type(layer).__name__:<18}{numbers:>8,}{score:>8.3f}")
+            print(f"{title:<44}{type(layer).__name__:<18}{parameters:>10,}{score:>8.3f}")
 
 
 def neighbours() -> tuple[Tensor, Tensor]:
@@ -78,7 +80,7 @@ def marked() -> tuple[Tensor, Tensor]:
 
 
 class Reader(nn.Module):
-    """Reads a sequence with a cell and answers from its last state."""
+    """Reads a sequence with a cell and computes the output from its last state."""
 
     def __init__(self, cell: nn.LSTMCell) -> None:
         super().__init__()

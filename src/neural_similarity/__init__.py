@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .errors import (
         AttachError,
         DataError,
+        DivergedError,
         ExportError,
         FetchError,
         FileFormatError,

@@ -104,7 +104,9 @@ def test_the_onnx_file_alone_gives_the_same_answers(run, tmp_path, method, monke
         exec(compile(snippet, "docs/adapt.md", "exec"), known)
         assert known["answer"] == answer["class"]
         expected = {one["class"]: one["probability"] for one in answer["top"]}
-        found = dict(zip(known["known"]["classes"], known["likely"][0].tolist(), strict=True))
+        found = dict(
+            zip(known["metadata"]["classes"], known["probabilities"][0].tolist(), strict=True)
+        )
         assert found == pytest.approx(expected, abs=1e-4)  # float32, summed in another order
     assert len({answer["class"] for answer in answers}) == 3
 
