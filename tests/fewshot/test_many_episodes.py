@@ -11,7 +11,7 @@ from neural_similarity.fewshot.inner_loop.episode_parameters import (
     named_parameters,
     similarity_names,
 )
-from neural_similarity.fewshot.inner_loop.many_episodes import SideBySide
+from neural_similarity.fewshot.inner_loop.many_episodes import ManyEpisodes
 
 # In float64 the two ways to compute differ by rounding alone, and steps carry it on.
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
@@ -69,12 +69,12 @@ def shaken(learner):
 def possible(learner, support):
     names = similarity_names(learner.backbone)
     first = {name: tensor.detach() for name, tensor in named_parameters(learner, names).items()}
-    return SideBySide(learner.backbone).works_for(first, support[0].flatten(0, 1)[:2])
+    return ManyEpisodes(learner.backbone).works_for(first, support[0].flatten(0, 1)[:2])
 
 
 def one_by_one(method, learner, support, query, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(SideBySide, "works_for", lambda *_: False)
+        patch.setattr(ManyEpisodes, "works_for", lambda *_: False)
         return method.scores(learner, support, query)
 
 
@@ -173,8 +173,8 @@ def test_the_backbone_is_as_before():
     pairs = {k: torch.stack([t, t]) for k, t in named_parameters(learner, names).items()}
     images = torch.randn(2, 3, *IMAGE).double()
     before = learner(images[0])
-    SideBySide(learner.backbone).features(pairs, images)
+    ManyEpisodes(learner.backbone).features(pairs, images)
     with pytest.raises(ns.ShapeError):
-        SideBySide(learner.backbone).features(pairs, images[..., :5])
+        ManyEpisodes(learner.backbone).features(pairs, images[..., :5])
     assert not any("forward" in vars(module) for module in learner.modules())
     assert torch.equal(learner(images[0]), before)

@@ -16,6 +16,7 @@ from neural_similarity.fewshot import (
     create_method,
     list_methods,
     query_labels,
+    register_method,
 )
 
 METHODS = list_methods()
@@ -183,7 +184,15 @@ def test_unknown_names_and_options():
     with pytest.raises(ns.RunError, match="scale to be a number of at least 0, got 'much'"):
         create_method("ridge", scale="much")
     with pytest.raises(ns.RunError, match="ridge above 0, got 0"):
-        create_method("ridge", ridge=0)
+        create_method("r2d2", ridge=0)
+
+
+def test_a_name_belongs_to_one_method():
+    proto = type(create_method("proto"))
+    assert register_method(proto) is proto
+    with pytest.raises(ns.RunError, match=r"got 'proto' again\. It is the name of .*Proto"):
+        register_method(type("Other", (proto,), {}))
+    assert type(create_method("proto")) is proto
 
 
 def test_a_frozen_backbone_keeps_its_statistics():

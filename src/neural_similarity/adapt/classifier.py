@@ -17,8 +17,9 @@ from torch import Tensor
 
 from .. import _check
 from ..errors import RunError
-from .backbones.last_layer import check_finite
-from .backbones.load import PLAIN_TWIN, FeatureExtractor, list_backbones, load_backbone
+from .backbones.extractor import FeatureExtractor
+from .backbones.load import PLAIN_TWIN, list_backbones, load_backbone
+from .backbones.network_output import check_finite
 from .cross_validation import CrossValidation, cross_validate
 from .inputs import check_lengths, label_array, listed, numbered
 from .methods import METHODS, AdaptedNetwork, Adapter, can_adapt, embed, make_adapter, takes_long

@@ -27,8 +27,9 @@ from .. import __version__
 from ..errors import DataError, FileFormatError
 from ..train.checkpoint import read_weights
 from ._folders import whole_folder
+from .backbones.extractor import FeatureExtractor
 from .backbones.files import read_description, write_described
-from .backbones.load import FeatureExtractor, rebuild
+from .backbones.load import rebuild
 from .cross_validation import CrossValidation
 from .linear_heads import linear
 from .methods import AdaptedNetwork

@@ -160,7 +160,7 @@ def _classify(learner: FewShotClassifier, files: list[Path]) -> list[_Told | str
     """What each image is, or why it cannot be told."""
     import torch
 
-    from ..adapt.backbones.last_layer import check_finite
+    from ..adapt.backbones.network_output import check_finite
     from ..adapt.preprocessing import in_threads
     from ..errors import DataError
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..convert.probe import evaluation
 from ..data import Episodes, MemorySet
 from ..data.loader import normalise
 from ..train.distributed import World
@@ -133,10 +134,8 @@ class Evaluator:
             callback: is told the number of episodes done and of all.
             spent: seconds of the earlier attempt.
         """
-        training = self.network.training
-        self.network.eval()
         accuracies, began = list(known), time.perf_counter()
-        try:
+        with evaluation(self.network):
             size = self._at_a_time(episodes)
             if self._by_features() and len(known) < len(episodes):
                 self.embed()  # all processes together, even one that will have no episode
@@ -150,8 +149,6 @@ class Evaluator:
                     keep(found, seconds)
                 if callback is not None:
                     callback(len(accuracies), len(episodes))
-        finally:
-            self.network.train(training)
         return self._result(episodes, accuracies, spent)
 
     def embed(self) -> Tensor:
