@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import neural_similarity as ns
-from neural_similarity import fewshot
+from neural_similarity import adapt, fewshot
 from neural_similarity.adapt.backbones.load import SHIPPED
 from neural_similarity.data import Episodes, load_dataset
 from neural_similarity.nn.inventory import named_similarities
@@ -14,8 +14,8 @@ NAMES = ("cnn4-dynamic", "cnn4-plain")
 
 
 def test_they_are_the_dynamic_one_and_its_plain_twin():
-    assert tuple(fewshot.list_backbones()) == NAMES
-    dynamic, plain = map(fewshot.load_backbone, NAMES)
+    assert tuple(adapt.list_backbones()) == NAMES
+    dynamic, plain = map(adapt.load_backbone, NAMES)
     assert len(list(named_similarities(dynamic.module))) == 4
     assert list(named_similarities(plain.module)) == []
     assert dynamic.image_shape == plain.image_shape == (3, 32, 32)
@@ -25,7 +25,7 @@ def test_they_are_the_dynamic_one_and_its_plain_twin():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_card_tells_of_the_file(name):
     file, card = SHIPPED / f"{name}.safetensors", (SHIPPED / "README.md").read_text()
-    backbone = fewshot.load_backbone(name)
+    backbone = adapt.load_backbone(name)
     count = sum(p.numel() for p in backbone.module.parameters())
     assert f"| `{name}` | as stored | {count:,} | {file.stat().st_size:,} |" in card
     assert file.stat().st_size < 300_000
@@ -38,7 +38,7 @@ def test_the_card_tells_of_the_file(name):
 def test_they_tell_characters_apart_that_they_never_saw(name):
     """Chance is 20 %, and the same network with weights drawn anew is far below, too."""
     glyphs = load_dataset("glyphs", "test")
-    backbone = fewshot.load_backbone(name)
+    backbone = adapt.load_backbone(name)
     trained = accuracy(backbone.module, glyphs)
     torch.manual_seed(0)
     similarity = "dynamic" if name == "cnn4-dynamic" else None

@@ -67,7 +67,7 @@ def test_training_episodes_are_those_of_the_numbers_and_shared_by_processes():
     drawn = Episodes(base.labels, 3, 2, 4, SMALL.seed, 2).batch(0, 2)
     wanted = (base.images[drawn.support].float() / 255 - mean[0]) / std[0]
     torch.testing.assert_close(first[0], wanted, rtol=1e-5, atol=1e-5)
-    with pytest.raises(ns.DataError, match="expected tasks that divide by 3 processes, got 2"):
+    with pytest.raises(ns.DataError, match="tasks that can be divided by 3 processes, got 2"):
         EpisodeLoader(base, SMALL, mean, std, World(0, 3))
 
 
