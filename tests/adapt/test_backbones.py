@@ -212,7 +212,7 @@ def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
         (":OPTIONS", WANTED, UnknownNameError, "to be a function, got"),
         (":backbone", WANTED, RunError, "returns an nn.Module, got FeatureExtractor"),
         (":pictures", WANTED, RunError,
-         "works without arguments .* got TypeError: .*missing 1 required .* Correct it, or name a function"),
+         "without arguments .* got TypeError: .*missing 1 req.* Correct it, or name a function"),
         (":failing", WANTED, RunError, "got ZeroDivisionError: division by zero. Correct"),
         (":Misread", WANTED, ShapeError, r"shape \(3, 8, 8\), got an error: .*'width'"),
         (":plain_factory", {**WANTED, "image_size": 40}, ShapeError, r"\(3, 40, 40\)"),

@@ -122,7 +122,7 @@ def test_a_backbone_brings_its_settings(run, tmp_path):
         (("train", "--set", "n_query=16"), "expected at least 21 images of each class"),
         (("--method", "proto", "--shots", "few"), "expected --shots to be whole numbers"),
         (("--method", "proto", "--set", "train_wya=3"), "Did you mean 'train_way'"),
-        (("--method", "proto", "train"), "expected options behind 'train', got some before it"),
+        (("--method", "proto", "train"), "expected options after 'train', got some before it"),
         (("--resume",), "expected --out with --resume"),
         (("--resume", "--out", "nowhere"), "expected the folder of a run, got none"),
         (("--resume", "--force", "--out", "plain"), "got both"),

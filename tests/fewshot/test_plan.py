@@ -76,8 +76,9 @@ def test_methods_share_one_backbone(tmp_path):
     assert lines.tested == []
     assert [one.name for one in finished] == [run.name for run in plan]
     plain, nearest, ridge = (one.run.load_network().backbone for one in finished[:3])
-    for ours, *theirs in zip(plain.parameters(), nearest.parameters(), ridge.parameters()):
-        assert all(ours.equal(each) for each in theirs)
+    for network in (nearest, ridge):
+        for ours, theirs in zip(plain.parameters(), network.parameters(), strict=True):
+            assert ours.equal(theirs)
 
 
 def test_a_stopped_plan_goes_on_and_repeats_nothing(tmp_path):

@@ -47,9 +47,7 @@ class FewShotConfig(Settings):
     n_query: int = setting(15, "images of each class to classify")
     train_way: int | None = setting(None, "training: classes in an episode; default n_way")
     train_shot: int | None = setting(None, "training: labelled images of a class; default n_shot")
-    train_query: int | None = setting(
-        None, "training: images of a class to classify; default n_query"
-    )
+    train_query: int | None = setting(None, "training: queries of a class; default n_query")
     tasks: int = setting(1, "episodes a step, over all processes")
     epoch_steps: int = setting(100, "steps that count as an epoch of episodes")
 
