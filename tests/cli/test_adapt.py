@@ -66,7 +66,7 @@ def photos(folder):
 
 
 def test_a_command_that_is_asked_to_end_leaves_nothing_behind(run, tmp_path, monkeypatch):
-    def write_some(learner, shown, new, out, onnx):
+    def write_some(classifier, shown, new, out, onnx):
         (new / "half").write_text("a fil")
         os.kill(os.getpid(), signal.SIGTERM)
 

@@ -233,7 +233,7 @@ def test_ways_that_were_not_learned(name):
     assert method.scores(network, support[:, :2], query.flatten(1, 2)).shape[-1] == 2
 
 
-def test_a_frozen_learner_still_adapts():
+def test_a_frozen_network_still_adapts():
     method, network = made("maml")
     support, query = episodes(1)
     expected = method.scores(network, support, query.flatten(1, 2))
