@@ -73,10 +73,11 @@ def fewshot(
     """Learn new classes from a few images each: train a method, test it, compare several.
 
     Without options, seven methods are trained on characters of many scripts (glyphs, scaled to 20
-    pixels) and tested on characters of other scripts. Among them are the paper's static, dynamic
-    and meta-learned static networks. The result is a table, a plot and a report. It takes about two
-    minutes on two cores and downloads nothing. It shows how methods are compared and does not rank
-    them: its settings are chosen to be quick. Ctrl-C loses nothing; it prints how to go on.
+    pixels) and tested on characters that none of them has seen. Among them are the paper's static,
+    dynamic and meta-learned static networks. The result is a table, a plot and a report. It takes
+    about two minutes on two cores and downloads nothing. It shows how methods are compared and does
+    not rank them: its settings are chosen to be quick. Ctrl-C loses nothing; it prints how to go
+    on.
 
     \b
     nsl fewshot
