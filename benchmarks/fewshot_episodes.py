@@ -17,7 +17,7 @@ from neural_similarity.fewshot import Evaluator, create_method
 
 from .timing import Timing, race
 
-METHODS = ("proto", "nearest", "ridge", "finetune", "baseline_pp")
+METHODS = ("proto", "nearest", "r2d2", "finetune", "baseline_pp")
 CLASSES, IMAGES, SIDE, COUNT = 20, 50, 32, 300
 
 

@@ -13,7 +13,7 @@ import torch
 
 import neural_similarity as ns
 from neural_similarity.fewshot import create_method
-from neural_similarity.fewshot.inner_loop import SideBySide
+from neural_similarity.fewshot.inner_loop import ManyEpisodes
 
 from .timing import Timing, race
 
@@ -48,5 +48,5 @@ def in_parts(score: Callable[..., object], support: torch.Tensor, count: int) ->
 
 
 def alone(score: Callable[..., object], support: torch.Tensor) -> None:
-    with patch.object(SideBySide, "works_for", return_value=False):
+    with patch.object(ManyEpisodes, "works_for", return_value=False):
         in_parts(score, support, 1)

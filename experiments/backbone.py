@@ -28,7 +28,7 @@ from neural_similarity.fewshot import FewShotRun
 from .commands import command_for
 
 NAMES = ("cnn4-dynamic", "cnn4-plain")
-METHODS = ("proto", "ridge")
+METHODS = ("proto", "r2d2")
 SHIPPED = Path(neural_similarity.__file__).parent / "adapt" / "backbones" / "pretrained"
 
 

@@ -113,7 +113,7 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
 
         Trained on 20 classes at a time.
         """
-        return _episodes(base, "ridge", 20)
+        return _episodes(base, "r2d2", 20)
 
     @row(begins_with="finetune")
     def static(base: FewShotConfig) -> FewShotConfig:

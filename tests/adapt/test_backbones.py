@@ -85,7 +85,7 @@ def test_files_that_are_no_backbones(tmp_path):
         load_backbone(tmp_path / "s.safetensors")
     made = backbone()
     save_backbone(tmp_path / "b.safetensors", made.module, {**made.source, "model": "no"}, SEEN)
-    with pytest.raises(FileFormatError, match="got one that makes none"):
+    with pytest.raises(FileFormatError, match="got one that cannot be built"):
         load_backbone(tmp_path / "b.safetensors")
 
 
@@ -171,7 +171,7 @@ def test_timm_gives_weights_and_preprocessing(monkeypatch):
     assert made.module(IMAGES).flatten(1).shape == (5, 4)
     assert backbones.rebuild(made.source, None)(IMAGES).flatten(1).shape == (5, 4)
     assert asked[-1] == ("net", False)
-    with pytest.raises(UnknownNameError, match=r"timm:no: expected a network of timm"):
+    with pytest.raises(UnknownNameError, match=r"timm:no: expected the name of a network of timm"):
         load_backbone("timm:no")
 
 
@@ -212,12 +212,12 @@ def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
         (":OPTIONS", WANTED, UnknownNameError, "to be a function, got"),
         (":backbone", WANTED, RunError, "returns an nn.Module, got FeatureExtractor"),
         (":pictures", WANTED, RunError,
-         "works without arguments .* got TypeError: .*missing 1 required .* Mend it, or name one"),
-        (":failing", WANTED, RunError, "got ZeroDivisionError: division by zero. Mend"),
+         "without arguments .* got TypeError: .*missing 1 req.* Correct it, or name a function"),
+        (":failing", WANTED, RunError, "got ZeroDivisionError: division by zero. Correct"),
         (":Misread", WANTED, ShapeError, r"shape \(3, 8, 8\), got an error: .*'width'"),
         (":plain_factory", {**WANTED, "image_size": 40}, ShapeError, r"\(3, 40, 40\)"),
         (":plain_factory", {**WANTED, "mean": (0.5,), "std": (0.2,)}, ShapeError,
-         r"reads images of shape \(1, 8, 8\).* Give image_size \(--image-size\), and mean and std"),
+         r"reads images of shape \(1, 8, 8\).* Set image_size \(--image-size\), and mean and std"),
         (":plain_factory", {**WANTED, "classifier": "head"}, UnknownNameError,
          "expected the classifier to be one of"),
         (":network", {**WANTED, "image_size": 16}, ShapeError, "images of shape"),
@@ -235,14 +235,12 @@ def test_functions_that_do_not_fit(spec, given, error, text):
 def test_a_module_that_fails_on_import(tmp_path, monkeypatch):
     (tmp_path / "half_written.py").write_text("def network(:\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(RunError, match=r"module that can be imported, got SyntaxError: .* Mend"):
+    with pytest.raises(RunError, match=r"module that can be imported, got SyntaxError: .* Correct"):
         load_backbone("half_written:network", **WANTED)
 
 
 def test_a_module_in_place_of_a_name():
-    text = (
-        r"got an object of class Sequential\. A module is given as FeatureExtractor\(module, Prep"
-    )
+    text = r"got an object of class Sequential\. Pass a module as FeatureExtractor\(module, Prep"
     for function in (load_backbone, lambda given: backbones.rebuild({"kind": "factory"}, given)):
         with pytest.raises(RunError, match=text) as refused:
             function(plain_factory())

@@ -116,7 +116,7 @@ def test_auto_leaves_out_what_would_take_minutes(monkeypatch):
     found = ns.FewShotClassifier(backbone=base).fit(images, labels).cross_validation_
     assert set(found.by_method) == {"ridge", "proto"}
     assert set(found.left_out) == {"static", "dynamic"}
-    assert "ask for it by --method static, or method='static'" in found.left_out["static"]
+    assert "choose it with --method static, or method='static'" in found.left_out["static"]
     assert "needs a backbone with a dynamic" in found.left_out["dynamic"]
     assert CrossValidation.from_dict(found.to_dict()).left_out == found.left_out
     assert ns.FewShotClassifier("static", base, folds=1).fit(images, labels).method_ == "static"
@@ -177,7 +177,7 @@ def test_labels_of_every_kind(tmp_path):
         assert made.score(images, labels) == 1
     made.save(tmp_path / "mixed")
     made = ns.FewShotClassifier("proto", EYE).fit(images, [(1,), (1,), (2,), (2,)])
-    with pytest.raises(DataError, match="expected labels that a file can hold"):
+    with pytest.raises(DataError, match="expected labels that JSON can hold"):
         made.save(tmp_path / "tuples")
     assert not (tmp_path / "tuples").exists()
 
@@ -218,13 +218,13 @@ def test_settings_that_do_not_fit(tmp_path, monkeypatch):
         ns.FewShotClassifier("dynamic", EYE).fit(PAIR, PAIR_LABELS)
     with pytest.raises(RunError, match="'static' needs a backbone without a dynamic similarity"):
         ns.FewShotClassifier("static", backbone(PREDICTOR)).fit(PAIR, PAIR_LABELS)
-    with pytest.raises(RunError, match="needs layers that can carry a similarity"):
+    with pytest.raises(RunError, match="needs layers that can have a similarity"):
         ns.FewShotClassifier("static", EYE).fit(PAIR, PAIR_LABELS)
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
-    with pytest.raises(DataError, match=r"got an installation without it. Give a backbone"):
+    with pytest.raises(DataError, match=r"got an installation without it. Name a backbone"):
         ns.FewShotClassifier().fit(PAIR, PAIR_LABELS)
     for call in ("predict", "predict_proba"):
-        with pytest.raises(RunError, match=r"got one that has not. Call fit"):
+        with pytest.raises(RunError, match=r"got one that is not fitted. Call fit"):
             getattr(ns.FewShotClassifier(), call)(PAIR)
     with pytest.raises(RunError, match="Call fit"):
         ns.FewShotClassifier().save(tmp_path / "new")
@@ -351,7 +351,7 @@ def test_predicting_needs_the_network_alone(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert np.array_equal(read.predict_proba(NEW), made.predict_proba(NEW))
-    text = r"examples\.safetensors: expected the images .* got no file.* predicting does not"
+    text = r"examples\.safetensors: expected the training images, got no file.* predicting does not"
     with pytest.raises(DataError, match=text):
         read.save(tmp_path / "again")
     assert not (tmp_path / "again").exists()
@@ -368,7 +368,7 @@ def test_code_is_run_only_when_it_is_named_again(tmp_path):
     images, labels = pictures((2, 2))
     learned = ns.FewShotClassifier("proto", made).fit(images, labels)
     learned.save(tmp_path / "birds")
-    with pytest.raises(RunError, match=r"plain_factory' to be given.* as backbone \(--backbone\)"):
+    with pytest.raises(RunError, match=r"plain_factory' as an arg.* as backbone \(--backbone\)"):
         ns.FewShotClassifier.load(tmp_path / "birds")
     for again in ("support.adapt_cases:plain_factory", made):
         read = ns.FewShotClassifier.load(tmp_path / "birds", again)

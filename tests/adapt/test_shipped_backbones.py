@@ -14,7 +14,7 @@ NAMES = ("cnn4-dynamic", "cnn4-plain")
 
 
 def test_they_are_the_dynamic_one_and_its_plain_twin():
-    assert tuple(fewshot.list_backbones()) == NAMES
+    assert tuple(adapt.list_backbones()) == NAMES
     dynamic, plain = map(adapt.load_backbone, NAMES)
     assert len(list(named_similarities(dynamic.module))) == 4
     assert list(named_similarities(plain.module)) == []

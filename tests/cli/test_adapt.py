@@ -66,7 +66,7 @@ def photos(folder):
 
 
 def test_a_command_that_is_asked_to_end_leaves_nothing_behind(run, tmp_path, monkeypatch):
-    def write_some(learner, shown, new, out, onnx):
+    def write_some(classifier, shown, new, out, onnx):
         (new / "half").write_text("a fil")
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -142,7 +142,7 @@ def test_what_takes_minutes_is_left_out_with_a_word(run, monkeypatch):
     done = run("adapt", "mine", "--out", "birds", *PLAIN, "--no-onnx")
     assert done.code == 0, done.err
     assert re.search(r"compared: ridge [\d.]+%, proto [\d.]+%\n", done.out)
-    assert re.search(r"left out: static \(.* takes minutes .* by --method static", done.out)
+    assert re.search(r"left out: static \(.* takes minutes .* with --method static", done.out)
     assert "takes minutes on a backbone of" in Path("birds/report.html").read_text()
 
 
@@ -199,10 +199,10 @@ def test_what_is_not_there_is_named_and_skipped(run, tmp_path, given):
 @pytest.mark.parametrize(
     ("why", "text"),
     [
-        ("mine", "--why: expected a file as why.png, got the folder mine."),
-        ("why.jpg", "--why: expected a name that ends in .png, got why.jpg. Pictures are PNG."),
-        ("none/why.png", "--why: expected a folder that is there, got none. Make it first."),
-        ("why.png", "examples.safetensors: expected the images that were learned from, got no"),
+        ("mine", "--why: expected a file such as why.png, got the folder mine."),
+        ("why.jpg", "--why: expected a name that ends in .png, got why.jpg. It is a PNG file."),
+        ("none/why.png", "--why: expected a folder that exists, got none. Create it first."),
+        ("why.png", "examples.safetensors: expected the training images, got no"),
     ],
 )
 def test_a_picture_that_cannot_be_drawn_is_noticed_first(run, why, text):
@@ -244,7 +244,7 @@ def test_a_function_in_the_folder_where_the_command_runs(run, tmp_path):
     done = run(*THEIRS, "their_network:make", "--method", "ridge")
     assert done.code == 0, done.err
     refused = one_line(run("predict", "birds", "mine"))
-    assert "expected the backbone 'their_network:make' to be given" in refused
+    assert "expected the backbone 'their_network:make' as an argument" in refused
     assert run("predict", "birds", "mine", "--backbone", "their_network:make").code == 0
 
 
@@ -288,7 +288,7 @@ def _not_utf8(folder):
 @pytest.mark.parametrize(
     ("change", "arguments", "text"),
     [
-        (None, ("none", *PLAIN), "none: expected a folder with a folder per class, got none"),
+        (None, ("none", *PLAIN), "none: expected a folder with a folder per class, got no folder"),
         (None, ("mine/kind 0", *PLAIN), "at least two classes, got none"),
         (_only_one, ("mine", *PLAIN), "at least two classes, got only 'kind 2'"),
         (_empty, ("mine", *PLAIN), "in every class, got none in 'kind 9'"),
@@ -299,10 +299,10 @@ def _not_utf8(folder):
         (None, ("mine", "--backbone", "nothing"), "or one of the shipped"),
         (None, ("mine", *PLAIN, "--image-size", "40"), "expected images of shape"),
         (None, ("mine", *PLAIN, "--mean", "0.5", "--std", "0.5"), "expected images of shape"),
-        (None, ("mine", *PLAIN, "--mean", "half"), "numbers with commas between them, got 'half'"),
+        (None, ("mine", *PLAIN, "--mean", "half"), "numbers separated by commas, got 'half'"),
         (None, ("mine", *PLAIN, "--mean", "nan,0,0"), "expected a finite mean and std above 0"),
         (None, ("mine", *PLAIN, "--classifier", "fc"), "expected no classifier with 'plain.safe"),
-        (_not_utf8, ("mine", *PLAIN), r"expected names of classes in UTF-8, got 'caf\udce9'"),
+        (_not_utf8, ("mine", *PLAIN), r"expected class names in UTF-8, got 'caf\udce9'"),
     ],
 )
 def test_bad_input_ends_in_one_line_and_writes_nothing(run, tmp_path, change, arguments, text):

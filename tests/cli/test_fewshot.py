@@ -2,13 +2,12 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 from support.command import nsl, nsl_process, one_line
 from support.fewshot_runs import SMALL
 
-from neural_similarity.fewshot import FewShotRun, list_methods
+from neural_similarity.fewshot import FewShotRun
 from neural_similarity.train import Run, TrainConfig
 
 
@@ -123,7 +122,7 @@ def test_a_backbone_brings_its_settings(run, tmp_path):
         (("train", "--set", "n_query=16"), "expected at least 21 images of each class"),
         (("--method", "proto", "--shots", "few"), "expected --shots to be whole numbers"),
         (("--method", "proto", "--set", "train_wya=3"), "Did you mean 'train_way'"),
-        (("--method", "proto", "train"), "expected options behind 'train', got some before it"),
+        (("--method", "proto", "train"), "expected options after 'train', got some before it"),
         (("--resume",), "expected --out with --resume"),
         (("--resume", "--out", "nowhere"), "expected the folder of a run, got none"),
         (("--resume", "--force", "--out", "plain"), "got both"),
@@ -146,34 +145,6 @@ def test_a_backbone_for_other_images(run, tmp_path):
     known.write_text(known.read_text().replace('"in_channels": 1', '"in_channels": 3'))
     colour = run("train", "--method", "nearest", "--backbone", "plain")
     assert "images of 1 channel(s) and side 8, as in 'tiny', got one for 3 and" in one_line(colour)
-
-
-def test_without_options_several_methods_are_compared(monkeypatch):
-    from neural_similarity.cli import _fewshot
-
-    configs = _fewshot._configurations({})
-    assert set(configs) == {
-        "nearest", "finetune", "static", "dynamic", "meta_static", "proto", "ridge",
-    }  # fmt: skip
-    assert {config.data for config in configs.values()} == {"glyphs"}
-    plan = _fewshot._plan(configs, _fewshot.Path("x"))
-    assert next(iter(plan)) == "plain"
-    assert [name for name, config in plan.items() if config.epochs == 0] == [
-        "nearest", "finetune", "static",
-    ]  # fmt: skip
-    assert plan["meta_static"].backbone == str(_fewshot.Path("x/plain").absolute())
-
-
-def test_every_method_can_be_planned(tmp_path):
-    from neural_similarity.cli import _fewshot
-
-    configs = {name: replace(SMALL, method=name) for name in list_methods()}
-    plan = _fewshot._plan(configs, tmp_path)
-    assert set(configs) <= set(plan)
-    order = list(plan)
-    for name, config in plan.items():
-        if config.backbone is not None:
-            assert order.index(_fewshot.Path(config.backbone).name) < order.index(name)
 
 
 def test_help_teaches():

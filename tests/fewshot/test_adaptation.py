@@ -227,13 +227,13 @@ def test_what_is_adapted_of_a_predictor():
 def test_ways_that_were_not_learned(name):
     method, network = made(name, start="learned")
     support, query = episodes(1)
-    with pytest.raises(ns.ShapeError, match=r"episodes of 3 ways, got 2\. The beginning of"):
+    with pytest.raises(ns.ShapeError, match=r"episodes of 3 ways, got 2\. The start of"):
         method.scores(network, support[:, :2], query.flatten(1, 2))
     method, network = made(name, start="zero")
     assert method.scores(network, support[:, :2], query.flatten(1, 2)).shape[-1] == 2
 
 
-def test_a_frozen_learner_still_adapts():
+def test_a_frozen_network_still_adapts():
     method, network = made("maml")
     support, query = episodes(1)
     expected = method.scores(network, support, query.flatten(1, 2))

@@ -24,7 +24,7 @@ def in_training_mode(network):
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("name", ["proto", "ridge", "nearest"])
+@pytest.mark.parametrize("name", ["proto", "r2d2", "nearest"])
 def test_features_are_of_support_and_queries_together(name, training):
     method, network = made(name, batch_norm="batch")
     support, query = episodes(1)

@@ -7,10 +7,18 @@ from dataclasses import replace
 import pytest
 import torch
 from support.fewshot_runs import SMALL, torchrun
+from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.data import Episodes
-from neural_similarity.fewshot import Result, Trial, evaluate_method, query_labels, train_method
+from neural_similarity.fewshot import (
+    FewShotNetwork,
+    Result,
+    Trial,
+    evaluate_method,
+    query_labels,
+    train_method,
+)
 from neural_similarity.fewshot.training_data import load_split
 
 
@@ -61,6 +69,28 @@ def test_accuracies_are_those_of_episodes_looked_at_one_by_one(trained, policy):
         assert accuracy == pytest.approx(right)
     assert result.inference == ("inductive" if policy == "running" else "transductive")
     assert len(set(result.accuracies)) > 1
+
+
+def test_frozen_submodules_stay_frozen(trained):
+    network = trained.load_network().train()
+    norm = next(m for m in network.modules() if isinstance(m, nn.BatchNorm2d)).eval()
+    modes = [module.training for module in network.modules()]
+    assert set(modes) == {True, False}
+    dataset = load_split(trained.config, "test")
+    mean, std = trained.normalisation()
+    method = trained.config.build_method()
+    seen = []
+    norm.register_forward_hook(lambda *_: seen.append(network.training))
+    episodes = Episodes(dataset.labels, 3, 2, 4, 5, 3)
+    evaluate_method(method, network, dataset, episodes, mean=mean, std=std)
+    assert seen
+    assert not any(seen), "evaluation was in training mode"
+    assert [module.training for module in network.modules()] == modes
+    FewShotNetwork(network.backbone, (1, 8, 8))  # runs an image through it
+    assert [module.training for module in network.modules()] == modes
+    with pytest.raises(ns.ShapeError):
+        FewShotNetwork(network.backbone, (2, 8, 8))
+    assert [module.training for module in network.modules()] == modes
 
 
 def test_a_record_says_everything(run):

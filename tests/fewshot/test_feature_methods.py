@@ -11,6 +11,7 @@ from torch import nn
 from neural_similarity.fewshot import as_tasks, query_labels
 from neural_similarity.fewshot.methods.baseline_pp import CosineClassifier
 from neural_similarity.fewshot.methods.matching import FullContext
+from neural_similarity.fewshot.methods.ridge import RIDGES
 
 # In float64 the two ways to compute differ by rounding alone.
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -27,8 +28,8 @@ def test_proto_by_distances_written_out():
 
 
 @pytest.mark.parametrize("size", [4, 20])  # more images than features, and fewer
-def test_ridge_by_the_normal_equations(size):
-    method, network = made("ridge", ridge=0.7, scale=3.0)
+def test_r2d2_by_the_normal_equations(size):
+    method, network = made("r2d2", ridge=0.7, scale=3.0)
     with torch.no_grad():
         network.head.log_ridge.fill_(log(0.7))  # it was rounded to float32
         network.head.bias.fill_(0.4)
@@ -42,11 +43,50 @@ def test_ridge_by_the_normal_equations(size):
         torch.testing.assert_close(scores[b], 3 * query[b] @ W + 0.4, **CLOSE)
 
 
-def test_ridge_trains_its_three_numbers():
-    method, network = made("ridge")
+def test_r2d2_trains_its_three_parameters():
+    method, network = made("r2d2")
     support, query = features()
     method.feature_scores(network, support, query).square().sum().backward()
     assert all(p.grad is not None and p.grad != 0 for p in network.head.parameters())
+
+
+def ridge_with_images_left_out(X, Y, query):
+    """Scores at the λ whose error is least, each image left out of a regression of its own."""
+    strengths = RIDGES * X.square().sum(1).mean()
+    errors = []
+    for strength in strengths:
+        total = 0.0
+        for out in range(len(X)):
+            kept = torch.arange(len(X)) != out
+            system = X[kept].T @ X[kept] + strength * torch.eye(X.shape[1]).double()
+            W = torch.linalg.solve(system, X[kept].T @ Y[kept])
+            total += (X[out] @ W - Y[out]).square().sum().item()
+        errors.append(total)
+    best = strengths[errors.index(min(errors))]
+    system = X.T @ X + best * torch.eye(X.shape[1]).double()
+    return query @ torch.linalg.solve(system, X.T @ Y), errors.index(min(errors))
+
+
+@pytest.mark.parametrize("size", [4, 20])  # more images than features, and fewer
+def test_ridge_with_every_image_left_out_in_turn(size):
+    method, network = made("ridge", scale=3.0)
+    support, query = features(count=5, size=size, n_shot=4)
+    # Classes that differ more and more, so that episodes need different strengths.
+    for way in range(support.shape[1]):
+        support[:, way, :, way] += torch.arange(5.0).double()[:, None]
+    scores = method.feature_scores(network, 1.5 * support, 0.5 * query)  # lengths do not matter
+    n_way, n_shot = support.shape[1:3]
+    Y = torch.eye(n_way).double().repeat_interleave(n_shot, 0) - 1 / n_way
+    chosen = set()
+    for b in range(len(support)):
+        X = F.normalize(support[b].flatten(0, 1), dim=1)
+        centre = X.mean(0)
+        asked = F.normalize(query[b], dim=1) - centre
+        expected, place = ridge_with_images_left_out(X - centre, Y, asked)
+        torch.testing.assert_close(scores[b], 3 * expected, **CLOSE)
+        chosen.add(place)
+    # With more features than images the least λ always wins.
+    assert len(chosen) > 1 or size == 20, "every episode took the same λ"
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -195,6 +235,22 @@ def test_tuning_by_the_optimiser_of_torch(name, momentum, batch_size, start):
         tuned_by_torch(linear, method, support[b].flatten(0, 1), labels)
         torch.testing.assert_close(scores[b], linear(query[b]).detach(), **CLOSE)
         assert not torch.allclose(scores[b], first, atol=1e-2)
+
+
+def test_a_tuned_start_takes_the_papers_steps_first():
+    options = {"lr": 0.1, "epochs": 2}
+    first, network = made("finetune", epochs=100)
+    method, _ = made("finetune", start="tuned", **options)
+    support, query = features()
+    labels = query_labels(*support.shape[1:3])
+    scores = method.feature_scores(network, support, query)
+    for b in range(len(support)):
+        linear = nn.Linear(support.shape[-1], support.shape[1]).double()
+        nn.init.zeros_(linear.weight)
+        nn.init.zeros_(linear.bias)
+        for each in (first, method):
+            tuned_by_torch(linear, each, support[b].flatten(0, 1), labels)
+        torch.testing.assert_close(scores[b], linear(query[b]).detach(), **CLOSE)
 
 
 @pytest.mark.parametrize("batch_size", [4, None])

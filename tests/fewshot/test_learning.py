@@ -33,7 +33,7 @@ def accuracy(method, network, images, labels) -> float:
     return (scores.argmax(-1) == query_labels(5, 5)).double().mean().item()
 
 
-@pytest.mark.parametrize("name", ["proto", "ridge", "finetune"])
+@pytest.mark.parametrize("name", ["proto", "r2d2", "ridge", "finetune"])
 def test_new_classes_from_one_image_each(name):
     images, labels = patterns()
     base, new = labels < 30, labels >= 30

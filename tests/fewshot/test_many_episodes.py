@@ -11,7 +11,7 @@ from neural_similarity.fewshot.inner_loop.episode_parameters import (
     named_parameters,
     similarity_names,
 )
-from neural_similarity.fewshot.inner_loop.many_episodes import SideBySide
+from neural_similarity.fewshot.inner_loop.many_episodes import ManyEpisodes
 
 # In float64 the two ways to compute differ by rounding alone, and steps carry it on.
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
@@ -46,36 +46,40 @@ def odd_layers(batch_statistics=False):
 
 
 def network_of(method, network):
-    learner = method.build(network.double(), N_WAY, IMAGE).eval()
-    for module in learner.modules():
+    fewshot_network = method.build(network.double(), N_WAY, IMAGE).eval()
+    for module in fewshot_network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_var is not None:
             module.running_mean.uniform_(-1, 1)
             module.running_var.uniform_(0.5, 2)
-    return learner
+    return fewshot_network
 
 
 def tuned(structure="diagonal", scope="layer"):
     return ns.StaticSimilarity(structure, scope)
 
 
-def shaken(learner):
+def shaken(fewshot_network):
     """Off the identity, where one structure is like another."""
     with torch.no_grad():
-        for parameter in named_parameters(learner, similarity_names(learner.backbone)).values():
+        for parameter in named_parameters(
+            fewshot_network, similarity_names(fewshot_network.backbone)
+        ).values():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return learner
+    return fewshot_network
 
 
-def possible(learner, support):
-    names = similarity_names(learner.backbone)
-    first = {name: tensor.detach() for name, tensor in named_parameters(learner, names).items()}
-    return SideBySide(learner.backbone).works_for(first, support[0].flatten(0, 1)[:2])
+def possible(fewshot_network, support):
+    names = similarity_names(fewshot_network.backbone)
+    first = {
+        name: tensor.detach() for name, tensor in named_parameters(fewshot_network, names).items()
+    }
+    return ManyEpisodes(fewshot_network.backbone).works_for(first, support[0].flatten(0, 1)[:2])
 
 
-def one_by_one(method, learner, support, query, monkeypatch):
+def one_by_one(method, fewshot_network, support, query, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(SideBySide, "works_for", lambda *_: False)
-        return method.scores(learner, support, query)
+        patch.setattr(ManyEpisodes, "works_for", lambda *_: False)
+        return method.scores(fewshot_network, support, query)
 
 
 @pytest.mark.parametrize("n_shot", [1, 5])
@@ -86,25 +90,27 @@ def one_by_one(method, learner, support, query, monkeypatch):
 )
 def test_together_as_one_by_one(structure, scope, start, n_shot, monkeypatch):
     method = create_method("static", lr=0.1, epochs=3, start=start)
-    learner = shaken(network_of(method, backbone(tuned(structure, scope))))
+    fewshot_network = shaken(network_of(method, backbone(tuned(structure, scope))))
     support, query = episodes(3, n_shot)
     query = query.flatten(1, 2)
-    assert possible(learner, support)
-    scores = method.scores(learner, support, query)
-    expected = one_by_one(method, learner, support, query, monkeypatch)
+    assert possible(fewshot_network, support)
+    scores = method.scores(fewshot_network, support, query)
+    expected = one_by_one(method, fewshot_network, support, query, monkeypatch)
     torch.testing.assert_close(scores, expected, **CLOSE)
-    swapped = method.scores(learner, support.roll(1, 0), query)
+    swapped = method.scores(fewshot_network, support.roll(1, 0), query)
     assert not torch.allclose(scores, swapped, atol=1e-3)  # an episode learns of its own support
 
 
 def test_layers_with_all_their_options(monkeypatch):
     method = create_method("static", lr=0.1, epochs=2)
-    learner = shaken(network_of(method, ns.attach(odd_layers(), tuned("unconstrained", "full"))))
+    fewshot_network = shaken(
+        network_of(method, ns.attach(odd_layers(), tuned("unconstrained", "full")))
+    )
     support, query = episodes(3)
-    assert len(similarity_names(learner.backbone)) == 4
-    assert possible(learner, support)
-    scores = method.scores(learner, support, query.flatten(1, 2))
-    expected = one_by_one(method, learner, support, query.flatten(1, 2), monkeypatch)
+    assert len(similarity_names(fewshot_network.backbone)) == 4
+    assert possible(fewshot_network, support)
+    scores = method.scores(fewshot_network, support, query.flatten(1, 2))
+    expected = one_by_one(method, fewshot_network, support, query.flatten(1, 2), monkeypatch)
     torch.testing.assert_close(scores, expected, **CLOSE)
 
 
@@ -149,32 +155,32 @@ ALONE = {
 @pytest.mark.parametrize("what", ALONE)
 def test_what_must_go_alone(what, monkeypatch):
     method = create_method("static", lr=0.1, epochs=2)
-    learner = shaken(network_of(method, ALONE[what]()))
+    fewshot_network = shaken(network_of(method, ALONE[what]()))
     support, query = episodes(2)
-    assert not possible(learner, support)
-    scores = method.scores(learner, support, query.flatten(1, 2))
-    singles = [method.scores(learner, support[b : b + 1], query[b : b + 1].flatten(1, 2))[0]
+    assert not possible(fewshot_network, support)
+    scores = method.scores(fewshot_network, support, query.flatten(1, 2))
+    singles = [method.scores(fewshot_network, support[b : b + 1], query[b : b + 1].flatten(1, 2))[0]
                for b in range(2)]  # fmt: skip
     torch.testing.assert_close(scores, torch.stack(singles), **CLOSE)
 
 
 def test_statistics_of_the_support_set_are_each_episodes_own():
     method = create_method("static", lr=0.1, epochs=2, batch_norm="batch")
-    learner = shaken(network_of(method, backbone(tuned())))
+    fewshot_network = shaken(network_of(method, backbone(tuned())))
     support, query = episodes(2)
-    scores = method.scores(learner, support, query.flatten(1, 2))
-    alone = method.scores(learner, support[:1], query[:1].flatten(1, 2))
+    scores = method.scores(fewshot_network, support, query.flatten(1, 2))
+    alone = method.scores(fewshot_network, support[:1], query[:1].flatten(1, 2))
     torch.testing.assert_close(scores[:1], alone, **CLOSE)
 
 
 def test_the_backbone_is_as_before():
-    learner = network_of(create_method("static"), backbone(tuned()))
-    names = similarity_names(learner.backbone)
-    pairs = {k: torch.stack([t, t]) for k, t in named_parameters(learner, names).items()}
+    fewshot_network = network_of(create_method("static"), backbone(tuned()))
+    names = similarity_names(fewshot_network.backbone)
+    pairs = {k: torch.stack([t, t]) for k, t in named_parameters(fewshot_network, names).items()}
     images = torch.randn(2, 3, *IMAGE).double()
-    before = learner(images[0])
-    SideBySide(learner.backbone).features(pairs, images)
+    before = fewshot_network(images[0])
+    ManyEpisodes(fewshot_network.backbone).features(pairs, images)
     with pytest.raises(ns.ShapeError):
-        SideBySide(learner.backbone).features(pairs, images[..., :5])
-    assert not any("forward" in vars(module) for module in learner.modules())
-    assert torch.equal(learner(images[0]), before)
+        ManyEpisodes(fewshot_network.backbone).features(pairs, images[..., :5])
+    assert not any("forward" in vars(module) for module in fewshot_network.modules())
+    assert torch.equal(fewshot_network(images[0]), before)

@@ -16,6 +16,7 @@ from neural_similarity.fewshot import (
     create_method,
     list_methods,
     query_labels,
+    register_method,
 )
 
 METHODS = list_methods()
@@ -57,7 +58,7 @@ def test_what_is_embedded_once_scores_the_same(name):
 
 @pytest.mark.parametrize("policy", ["running", "batch"])
 @pytest.mark.parametrize("name", METHODS)
-def test_scoring_leaves_the_learner_as_it_was(name, policy):
+def test_scoring_leaves_the_network_as_it_was(name, policy):
     method, network = made(name, batch_norm=policy)
     support, query = episodes()
     before = {key: value.clone() for key, value in network.state_dict().items()}
@@ -150,7 +151,7 @@ def test_queries_lie_class_by_class():
     ("model", "shape"),
     [("cnn4", (4, 2, 2)), ("cnn9", (256, 1, 1)), ("resnet_cifar", (64, 1, 1))],
 )
-def test_learners_of_our_networks(model, shape):
+def test_networks_of_our_models(model, shape):
     options = {"width": 4} if model == "cnn4" else {}
     network = ns.create_model(model, 7, image_size=32, **options)
     count = sum(p.numel() for p in network.parameters())
@@ -183,7 +184,15 @@ def test_unknown_names_and_options():
     with pytest.raises(ns.RunError, match="scale to be a number of at least 0, got 'much'"):
         create_method("ridge", scale="much")
     with pytest.raises(ns.RunError, match="ridge above 0, got 0"):
-        create_method("ridge", ridge=0)
+        create_method("r2d2", ridge=0)
+
+
+def test_a_name_belongs_to_one_method():
+    proto = type(create_method("proto"))
+    assert register_method(proto) is proto
+    with pytest.raises(ns.RunError, match=r"got 'proto' again\. It is the name of .*Proto"):
+        register_method(type("Other", (proto,), {}))
+    assert type(create_method("proto")) is proto
 
 
 def test_a_frozen_backbone_keeps_its_statistics():

@@ -17,7 +17,7 @@ from support.fewshot_runs import SMALL
 from neural_similarity.cli import _fewshot
 from neural_similarity.fewshot import train_method
 
-WITH_TINY = "import fewshot_runs; from neural_similarity.cli import main; main()"
+WITH_TINY = "import support.fewshot_runs; from neural_similarity.cli import main; main()"
 CASES = {
     "training": (
         ("--method", "finetune,nearest", "--steps", "1000000", "--out", "my all"),

@@ -34,7 +34,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, method):
     assert [line["step"] for line in whole.metrics() if line["kind"] == "eval"] == [4, 8]
 
 
-@pytest.mark.parametrize("method", ["proto", "ridge", "finetune", "dynamic"])
+@pytest.mark.parametrize("method", ["proto", "r2d2", "finetune", "dynamic"])
 def test_training_learns(tmp_path, method):
     run = train_method(replace(SMALL, method=method, epochs=8.0, lr=0.01), tmp_path / "run")
     errors = [line["error"] for line in run.metrics() if line["kind"] == "eval"]
@@ -67,7 +67,7 @@ def test_training_episodes_are_those_of_the_numbers_and_shared_by_processes():
     drawn = Episodes(base.labels, 3, 2, 4, SMALL.seed, 2).batch(0, 2)
     wanted = (base.images[drawn.support].float() / 255 - mean[0]) / std[0]
     torch.testing.assert_close(first[0], wanted, rtol=1e-5, atol=1e-5)
-    with pytest.raises(ns.DataError, match="expected tasks that divide by 3 processes, got 2"):
+    with pytest.raises(ns.DataError, match="tasks that can be divided by 3 processes, got 2"):
         EpisodeLoader(base, SMALL, mean, std, World(0, 3))
 
 
@@ -138,7 +138,7 @@ def test_runs_of_another_kind_are_told_apart(tmp_path):
         ({"method": "protos"}, "Did you mean 'proto'"),
         ({"base": "val"}, "expected base to be one of 'train', 'train\\+val', got 'val'"),
         ({"n_way": 0}, "expected n_way of at least 1, got 0"),
-        ({"method": "ridge", "method_options": {"rigde": 1}}, "Did you mean 'ridge'"),
+        ({"method": "r2d2", "method_options": {"rigde": 1}}, "Did you mean 'ridge'"),
         ({"method_options": {"batch_norm": "batch"}}, "Set batch_norm instead"),
         ({"batch_norm": "eval"}, "expected batch_norm to be one of 'batch', 'running'"),
         ({"method": "static", "similarity": "none"}, "expected similarity 'static' for 'static'"),

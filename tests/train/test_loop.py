@@ -273,8 +273,10 @@ def test_evaluation_counts_every_image_once_and_keeps_the_mode():
     mean, std = digits.statistics()
     loader = ns.data.eval_loader(digits, 100, mean=mean, std=std)
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
-    result = evaluate(model.train(), loader)
+    model.train()[1].eval()  # frozen
+    result = evaluate(model, loader)
     assert result.images == len(digits)
+    assert [module.training for module in model] == [True, False, True]
     assert model.training
     assert model[1].num_batches_tracked == 0
     images = torch.cat([x for x, _ in loader.epoch(0)])

@@ -1,4 +1,4 @@
-"""A classifier for images of your own, in scikit-learn's habits."""
+"""A classifier for your own images, in the style of scikit-learn."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from torch import Tensor
 
 from .. import _check
 from ..errors import RunError
-from .backbones.last_layer import check_finite
-from .backbones.load import PLAIN_TWIN, FeatureExtractor, list_backbones, load_backbone
+from .backbones.extractor import FeatureExtractor
+from .backbones.load import PLAIN_TWIN, list_backbones, load_backbone
+from .backbones.network_output import check_finite
 from .cross_validation import CrossValidation, cross_validate
 from .inputs import check_lengths, label_array, listed, numbered
 from .methods import METHODS, AdaptedNetwork, Adapter, can_adapt, embed, make_adapter, takes_long
@@ -33,30 +34,31 @@ _SEEDS = (-(2**63), 2**64 - 1)  # what PyTorch takes
 
 
 class FewShotClassifier:
-    """Learns to tell classes apart from a few images of each.
+    """Learns to classify images from a few examples of each class.
 
     Images are a list of paths, PIL images or uint8 arrays ``(H, W)`` or ``(H, W, 3)``, or a tensor
-    ``(N, C, H, W)`` of uint8 or of floats from 0 to 1. Sizes may differ. Labels are any hashables.
+    ``(N, C, H, W)`` of uint8 or of floats from 0 to 1. Sizes may differ. Labels are any hashable
+    values.
 
     Args:
         method: ``"static"``: similarities and a classifier are tuned, then merged into a plain
             network; ``"dynamic"``: a classifier is tuned on a dynamic network; ``"proto"``: the
-            nearest class mean; ``"ridge"``: ridge regression; ``"auto"``: what does best in
-            cross-validation.
+            nearest class mean; ``"ridge"``: ridge regression; ``"auto"``: the best of them in
+            cross-validation. They are the few-shot methods of the same names.
         backbone: what :func:`~neural_similarity.adapt.load_backbone` takes, or a
-            :class:`~neural_similarity.adapt.FeatureExtractor`. None is the shipped dynamic one, and
-            for method static its plain twin.
-        folds: parts of cross-validation; 1 does without.
-        seed: of the division into folds.
+            :class:`~neural_similarity.adapt.FeatureExtractor`. None is the shipped dynamic network,
+            and for method static its plain twin.
+        folds: folds of cross-validation; 1 skips it.
+        seed: seed of the division into folds.
 
     Attributes:
         classes_: the labels, sorted.
-        method_: the method in use.
-        cross_validation_: how well it will do on new images
+        method_: the method that was chosen.
+        cross_validation_: an estimate of the accuracy on new images
             (:class:`~neural_similarity.adapt.CrossValidation`).
         model_: an ``nn.Module`` from preprocessed images to scores; their softmax is the
             probability of each class.
-        preprocessing_: what images have to look like for it.
+        preprocessing_: how images are prepared for it.
 
     Example:
         >>> from torch import nn
@@ -93,24 +95,25 @@ class FewShotClassifier:
         labels: Sequence[Hashable],
         callback: Callback | None = None,
     ) -> Self:
-        """Learn from images; ``callback`` is told how many fits of how many are done."""
+        """Learn from images; ``callback`` is called with the number of fits done and the total."""
         _check.known_name("FewShotClassifier", "method", self.method, ("auto", *METHODS))
         _check.whole_numbers("FewShotClassifier", folds=self.folds)
         folds, seed = map(_check.plain_number, (self.folds, self.seed))
         _check_seed(seed)
-        shown = listed(images)
-        classes, numbers = numbered(labels, len(shown))
-        adapters, left_out = self._adapters(shown, numbers, len(classes))
-        found = cross_validate(adapters, numbers, len(classes), folds, seed, callback)
-        found = replace(found, left_out=left_out)
-        adapter = adapters[found.method]
+        examples = listed(images)
+        classes, numbers = numbered(labels, len(examples))
+        adapters, left_out = self._adapters(examples, numbers, len(classes))
+        validation = cross_validate(adapters, numbers, len(classes), folds, seed, callback)
+        validation = replace(validation, left_out=left_out)
+        adapter = adapters[validation.method]
         network = adapter.network(adapter.fit(torch.arange(len(numbers))))
-        network.classifier.weight.div_(found.temperature)
-        network.classifier.bias.div_(found.temperature)
-        self.classes_, self.method_, self.cross_validation_ = classes, found.method, found
+        network.classifier.weight.div_(validation.temperature)
+        network.classifier.bias.div_(validation.temperature)
+        self.classes_, self.method_ = classes, validation.method
+        self.cross_validation_ = validation
         self.model_, self.backbone_ = network, adapter.backbone
         features = embed(network.features, adapter.backbone.preprocessing, adapter.images)
-        names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in shown]
+        names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in examples]
         self._examples = Examples(adapter.images, numbers, features, names)
         return self
 
@@ -120,7 +123,7 @@ class FewShotClassifier:
         return self.backbone_.preprocessing
 
     def predict(self, images: Sequence[Any] | Tensor) -> NDArray[Any]:
-        """The likeliest class of every image."""
+        """The most probable class of every image."""
         places = self.predict_proba(images).argmax(1)
         return np.asarray(self.classes_[places])
 
@@ -130,14 +133,14 @@ class FewShotClassifier:
         return scores.softmax(1).numpy()
 
     def score(self, images: Sequence[Any] | Tensor, labels: Sequence[Hashable]) -> float:
-        """The share of images that are told right."""
-        told = self.predict(images)
-        check_lengths(len(told), len(labels))
-        return float(np.mean([a == b for a, b in zip(told.tolist(), labels, strict=True)]))
+        """The share of images that are classified correctly."""
+        predicted = self.predict(images)
+        check_lengths(len(predicted), len(labels))
+        return float(np.mean([a == b for a, b in zip(predicted.tolist(), labels, strict=True)]))
 
     @torch.no_grad()
     def scores_and_features(self, images: Sequence[Any] | Tensor) -> tuple[Tensor, Tensor]:
-        """What the model makes of images, and the features by which it does."""
+        """Scores of images, and the features that they are computed from."""
         self._check_fitted()
         scores, features = [], []
         for batch in in_batches(listed(images), _BATCH):
@@ -147,7 +150,7 @@ class FewShotClassifier:
         return torch.cat(scores), torch.cat(features)
 
     def adapted(self) -> Adapted:
-        """Everything that was learned, and the images it was learned from."""
+        """Everything that was learned, and the training images."""
         self._check_fitted()
         settings = {k: _check.plain_number(v) for k, v in self.get_params().items()}
         return Adapted(
@@ -167,20 +170,20 @@ class FewShotClassifier:
     ) -> Self:
         """The classifier in a folder of :meth:`save`.
 
-        ``backbone`` is needed only where it was a ``module:function`` or a module: that is code,
-        which a file cannot hold. The examples in the folder are read when they are needed.
+        ``backbone`` is needed only if it was a ``module:function`` or a module: that is code, which
+        a file cannot contain. The examples in the folder are read when they are needed.
         """
-        known = load_adapted(folder, backbone)
-        made = cls(**{**known.settings, "backbone": known.backbone})
-        made.classes_, made.method_ = label_array(known.classes), known.found.method
-        made.model_, made.backbone_, made.cross_validation_ = (
-            known.network, known.backbone, known.found,
-        )  # fmt: skip
-        made._examples = known.kept
-        return made
+        adapted = load_adapted(folder, backbone)
+        classifier = cls(**{**adapted.settings, "backbone": adapted.backbone})
+        classifier.classes_ = label_array(adapted.classes)
+        classifier.method_ = adapted.validation.method
+        classifier.cross_validation_ = adapted.validation
+        classifier.model_, classifier.backbone_ = adapted.network, adapted.backbone
+        classifier._examples = adapted.stored
+        return classifier
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments, as scikit-learn asks for them."""
+        """The constructor's arguments, by the protocol of scikit-learn."""
         return {name: getattr(self, name) for name in _parameters(type(self))}
 
     def set_params(self, **params: Any) -> Self:
@@ -191,7 +194,7 @@ class FewShotClassifier:
         return self
 
     def __sklearn_tags__(self) -> Any:
-        # Asked for by scikit-learn alone, so it is there.
+        # Only scikit-learn calls this, so it is installed.
         from sklearn.utils import ClassifierTags, Tags, TargetTags
 
         target = TargetTags(required=True)
@@ -207,7 +210,7 @@ class FewShotClassifier:
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):
             raise RunError(
-                "FewShotClassifier: expected a classifier that has learned, got one that has not. "
+                "FewShotClassifier: expected a fitted classifier, got one that is not fitted. "
                 "Call fit(images, labels) first."
             )
 
@@ -215,28 +218,28 @@ class FewShotClassifier:
         self, images: list[Any], labels: Tensor, n_way: int
     ) -> tuple[dict[str, Adapter], dict[str, str]]:
         """The methods to choose from, each with its backbone, and why others are left out."""
-        wanted = METHODS if self.method == "auto" else (self.method,)
-        backbones = self._backbones(wanted)
-        read: dict[Any, Tensor] = {}
+        methods = METHODS if self.method == "auto" else (self.method,)
+        backbones = self._backbones(methods)
+        pixels: dict[Preprocessing, Tensor] = {}
         adapters, left_out = {}, {}
-        for method in wanted:
+        for method in methods:
             backbone = backbones.get(method)
-            why = can_adapt(method, backbone) if backbone is not None else "no backbone"
-            if why is not None and self.method != "auto":
+            reason = can_adapt(method, backbone) if backbone is not None else "no backbone"
+            if reason is not None and self.method != "auto":
                 raise RunError(
-                    f"FewShotClassifier: expected a backbone that fits, got "
-                    f"{backbone.name if backbone else None}: {why}. Choose another method or "
+                    f"FewShotClassifier: expected a backbone that suits the method, got "
+                    f"{backbone.name if backbone else None}: {reason}. Choose another method or "
                     f"backbone."
                 )
             if backbone is not None and self.method == "auto":
-                why = why or takes_long(method, backbone)
-            if backbone is None or why is not None:
-                left_out[method] = str(why)
+                reason = reason or takes_long(method, backbone)
+            if backbone is None or reason is not None:
+                left_out[method] = str(reason)
                 continue
-            if backbone.preprocessing not in read:
-                read[backbone.preprocessing] = read_all(images, backbone.preprocessing)
-            pixels = read[backbone.preprocessing]
-            adapters[method] = make_adapter(method, backbone, pixels, labels, n_way)
+            if backbone.preprocessing not in pixels:
+                pixels[backbone.preprocessing] = read_all(images, backbone.preprocessing)
+            read = pixels[backbone.preprocessing]
+            adapters[method] = make_adapter(method, backbone, read, labels, n_way)
         return adapters, left_out
 
     def _backbones(self, methods: Sequence[str]) -> dict[str, FeatureExtractor]:
@@ -244,16 +247,16 @@ class FewShotClassifier:
             return dict.fromkeys(methods, _in_evaluation(self.backbone))
         if self.backbone is not None:
             return dict.fromkeys(methods, load_backbone(self.backbone))
-        made = {}
+        backbones = {}
         if set(methods) - {"static"}:
-            made = dict.fromkeys(set(methods) - {"static"}, load_backbone())
+            backbones = dict.fromkeys(set(methods) - {"static"}, load_backbone())
         if "static" in methods and (PLAIN_TWIN in list_backbones() or len(methods) == 1):
-            made["static"] = load_backbone(PLAIN_TWIN)
-        return made
+            backbones["static"] = load_backbone(PLAIN_TWIN)
+        return backbones
 
 
 def _in_evaluation(backbone: FeatureExtractor) -> FeatureExtractor:
-    """The backbone, or a copy of one in training: what a user gives stays as it is."""
+    """The backbone, or a copy if it is in training mode: the user's module must not change."""
     if not any(part.training for part in backbone.module.modules()):
         return backbone
     return replace(backbone, module=copy.deepcopy(backbone.module).eval())

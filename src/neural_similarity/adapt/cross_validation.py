@@ -1,9 +1,9 @@
-"""How well a method will do on new images, told without having seen them.
+"""The accuracy of a method on new images, estimated by cross-validation.
 
-Every image is scored once by a classifier that was not shown it. Where one method is chosen of
-several, the accuracy of the best is too good to be true: it is the best also by chance. So each
-fold is judged by the method that did best on the *other* folds, which knows nothing of this one,
-and that is the accuracy which is reported for the choice.
+Every image is scored once, by a classifier that was trained without it. If one of several methods
+is chosen, the accuracy of the best is too optimistic: it is the best partly by chance. So each fold
+is classified by the method that was best on the *other* folds, which is independent of this one,
+and the accuracy of that is reported for the choice.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _TEMPERATURES = 2.0 ** torch.arange(-5.0, 5.25, 0.25)
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """What cross-validation found.
+    """The result of cross-validation.
 
     Attributes:
         method: the method that was chosen, or the only one.
         accuracy: of the whole procedure, choice included; None if nothing could be tested.
-        interval: Wilson's 95 % interval of it.
-        tested: images that were tested, each once.
-        folds: parts that were left out in turn; 0 if none.
-        by_method: accuracy of each method; the highest of several flatters.
-        confusion: ``(n_way, n_way)``, images of class i (row) told to be j (column).
-        temperature: what scores were divided by to make probabilities fit.
-        note: what is to be known about these numbers.
+        interval: Wilson's 95 % interval of the accuracy.
+        tested: how many images were tested, each once.
+        folds: how many folds were left out in turn; 0 if none.
+        by_method: accuracy of each method; the highest of several is too optimistic.
+        confusion: ``(n_way, n_way)``, images of class i (row) that were predicted as j (column).
+        temperature: the scores are divided by it, so that their softmax gives probabilities.
+        note: how to read these numbers.
         left_out: methods that were not compared, and why.
     """
 
@@ -80,15 +80,15 @@ def cross_validate(
     seed: int,
     callback: Callable[[int, int], None] | None = None,
 ) -> CrossValidation:
-    """Test every method on images it was not shown, and choose one.
+    """Test every method on images that it was not trained on, and choose one.
 
     Args:
         adapters: the methods to choose from.
         labels: ``(N,)``.
         n_way: how many classes there are.
-        folds: into how many parts images are divided, if classes have so many.
-        seed: of the division.
-        callback: is told how many parts of how many are done.
+        folds: the number of folds, if classes have so many images.
+        seed: seed of the division.
+        callback: is called with the number of fits done and the total.
     """
     names = [name for name in METHODS if name in adapters]
     parts = fold_numbers(labels, folds, seed)
@@ -97,10 +97,10 @@ def cross_validate(
         return _untested(names, n_way)
     scores = {name: torch.zeros(len(labels), n_way) for name in names}
     for number in range(count):
-        shown, asked = (parts != number).nonzero()[:, 0], (parts == number).nonzero()[:, 0]
+        train, test = (parts != number).nonzero()[:, 0], (parts == number).nonzero()[:, 0]
         for place, name in enumerate(names):
-            learned = adapters[name].fit(shown)
-            scores[name][asked] = adapters[name].scores(learned, asked)
+            learned = adapters[name].fit(train)
+            scores[name][test] = adapters[name].scores(learned, test)
             if callback is not None:
                 callback(number * len(names) + place + 1, count * len(names))
     return _judge(names, scores, labels, parts, n_way)
@@ -109,8 +109,8 @@ def cross_validate(
 def fold_numbers(labels: Tensor, folds: int, seed: int) -> Tensor:
     """The fold ``(N,)`` in which each image is tested; −1 for the only image of its class.
 
-    Images of a class go to different folds, so all but one of them are shown when one is asked.
-    There are no more folds than images in the largest class.
+    The images of a class go to different folds, as far as there are enough. There are no more folds
+    than images in the largest class.
 
     >>> fold_numbers(torch.tensor([0, 0, 1, 1, 2]), 5, seed=0).sort().values.tolist()
     [-1, 0, 0, 1, 1]
@@ -119,29 +119,29 @@ def fold_numbers(labels: Tensor, folds: int, seed: int) -> Tensor:
     count = min(folds, int(counts.max()))
     generator = torch.Generator().manual_seed(seed)
     parts = torch.full_like(labels, _NEVER)
-    given = 0  # where the next class begins, so that folds are of like size
+    offset = 0  # where the next class begins, so that folds have similar sizes
     for way, members in enumerate(counts.tolist()):
         order = torch.randperm(members, generator=generator)
         if members > 1 and count > 1:
             rows = (labels == way).nonzero()[:, 0][order]
-            parts[rows] = (torch.arange(members) + given) % count
-            given += members
+            parts[rows] = (torch.arange(members) + offset) % count
+            offset += members
     return parts
 
 
 def temperature(scores: Tensor, labels: Tensor) -> float:
-    """What to divide scores by so that their softmax fits how often they are right.
+    """The divisor of scores for which their softmax fits how often predictions are correct.
 
-    One image more, which could be of any class, keeps it from zero where all are told right.
+    One more image, with equal weight for every class, keeps it above zero if all are correct.
     """
     if not len(scores):
         return 1.0
-    usual = scores.sort(1).values.mean(0)
+    typical = scores.sort(1).values.mean(0)
     losses = []
     for value in _TEMPERATURES.tolist():
-        likely = (scores / value).log_softmax(1)
-        own = -likely[torch.arange(len(labels)), labels].sum()
-        losses.append(own - (usual / value).log_softmax(0).mean())
+        log_probabilities = (scores / value).log_softmax(1)
+        loss = -log_probabilities[torch.arange(len(labels)), labels].sum()
+        losses.append(loss - (typical / value).log_softmax(0).mean())
     return _TEMPERATURES[int(torch.stack(losses).argmin())].item()
 
 
@@ -149,18 +149,18 @@ def _judge(
     names: list[str], scores: Mapping[str, Tensor], labels: Tensor, parts: Tensor, n_way: int
 ) -> CrossValidation:
     tested = parts != _NEVER
-    right = torch.stack([scores[name].argmax(1) == labels for name in names]).float()
-    told = torch.full_like(labels, _NEVER)
+    correct = torch.stack([scores[name].argmax(1) == labels for name in names]).float()
+    predictions = torch.full_like(labels, _NEVER)
     for number in range(int(parts.max()) + 1):
         here = parts == number
-        others = right[:, tested & ~here].sum(1)
+        others = correct[:, tested & ~here].sum(1)
         best = names[int(others.argmax())]
-        told[here] = scores[best][here].argmax(1)
-    chosen = names[int(right[:, tested].sum(1).argmax())]
-    asked, answered = labels[tested], told[tested]
+        predictions[here] = scores[best][here].argmax(1)
+    chosen = names[int(correct[:, tested].sum(1).argmax())]
+    truth, predicted = labels[tested], predictions[tested]
     confusion = torch.zeros(n_way, n_way, dtype=torch.int64)
-    confusion.index_put_((asked, answered), torch.ones_like(asked), accumulate=True)
-    errors, images = int((asked != answered).sum()), len(asked)
+    confusion.index_put_((truth, predicted), torch.ones_like(truth), accumulate=True)
+    errors, images = int((truth != predicted).sum()), len(truth)
     low, high = Evaluation(errors, images, 0.0).interval()
     lone = int((torch.bincount(labels, minlength=n_way) == 1).sum())
     return CrossValidation(
@@ -169,30 +169,30 @@ def _judge(
         interval=(1 - high, 1 - low),
         tested=images,
         folds=int(parts.max()) + 1,
-        by_method={n: r.item() for n, r in zip(names, right[:, tested].mean(1), strict=True)},
+        by_method={n: r.item() for n, r in zip(names, correct[:, tested].mean(1), strict=True)},
         confusion=confusion.numpy(),
-        temperature=temperature(scores[chosen][tested], asked),
+        temperature=temperature(scores[chosen][tested], truth),
         note=" ".join(_notes(len(names), lone)),
     )
 
 
 def _notes(methods: int, lone: int) -> list[str]:
-    notes = ["Every image was tested by a classifier that had not seen it."]
+    notes = ["Every image was tested by a classifier that was trained without it."]
     if methods > 1:
         notes.append(
-            "Each fold was judged by the method that did best on the other folds, so the accuracy "
-            "of the choice does not flatter; the highest of the methods' own accuracies does."
+            "Each fold was classified by the method that was best on the other folds, so the "
+            "accuracy is not too optimistic; the highest of the single methods' accuracies is."
         )
     if lone:
         notes.append(
-            f"{lone} class(es) have a single image, which was learned from and could not be tested."
+            f"{lone} class(es) have a single image, which was used for training and not tested."
         )
     return notes
 
 
 def _untested(names: list[str], n_way: int) -> CrossValidation:
     preferred = "proto" if "proto" in names else names[0]
-    chose = "" if len(names) == 1 else f" Method {preferred!r} was taken unchecked."
+    choice = "" if len(names) == 1 else f" Method {preferred!r} was used without a comparison."
     return CrossValidation(
         method=preferred,
         accuracy=None,
@@ -202,6 +202,6 @@ def _untested(names: list[str], n_way: int) -> CrossValidation:
         by_method={},
         confusion=np.zeros((n_way, n_way), np.int64),
         temperature=1.0,
-        note="Every class has a single image, or one fold was asked for, so accuracy could not be "
-        f"estimated.{chose}",
+        note="Every class has a single image, or there was one fold, so the accuracy could not be "
+        f"estimated.{choice}",
     )

@@ -1,4 +1,4 @@
-"""What people hand to a classifier: images and labels of many kinds, checked."""
+"""The images and labels that users pass to a classifier, of many types, checked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check_lengths", "label_array", "listed", "numbered"]
 
 
 def listed(images: Iterable[Any]) -> list[Any]:
-    """Images one by one."""
+    """A list of single images."""
     lone = isinstance(images, str | bytes | os.PathLike) or not hasattr(images, "__iter__")
     if lone or hasattr(images, "getexif"):
         raise DataError(
@@ -36,7 +36,7 @@ def listed(images: Iterable[Any]) -> list[Any]:
 
 
 def numbered(labels: Sequence[Hashable], images: int) -> tuple[NDArray[Any], Tensor]:
-    """The classes in order, and the place of every label among them."""
+    """The classes in order, and the index of every label among them."""
     plain: list[Any] = [
         label.item() if isinstance(label, np.generic | Tensor) else label for label in labels
     ]
@@ -48,11 +48,11 @@ def numbered(labels: Sequence[Hashable], images: int) -> tuple[NDArray[Any], Ten
     try:
         classes = sorted(distinct)
     except TypeError:
-        classes = distinct  # of several kinds: in order of appearance
+        classes = distinct  # of several types: in order of appearance
     if len(classes) < 2:
         raise DataError(
             f"labels: expected at least two classes, got {len(classes)} ({classes[0]!r}). With one "
-            f"there is nothing to tell apart."
+            f"class there is nothing to classify."
         )
     places = {label: place for place, label in enumerate(classes)}
     return label_array(classes), torch.tensor([places[label] for label in plain])
@@ -67,7 +67,7 @@ def check_lengths(images: int, labels: int) -> None:
 
 
 def label_array(classes: Sequence[Any]) -> NDArray[Any]:
-    """An array of labels as they are: NumPy would turn a mixture into text, tuples into rows."""
+    """An array of the labels unchanged: NumPy would turn mixed types to text, tuples to rows."""
     if len({type(label) for label in classes}) == 1 and isinstance(classes[0], str | int | float):
         return np.array(classes)
     array = np.empty(len(classes), object)

@@ -1,4 +1,10 @@
-"""The ways to adapt a backbone to images of new classes; each ends in a plain linear classifier."""
+"""The methods that adapt a backbone to images of new classes; each ends in a linear classifier.
+
+Each is the few-shot method of the same name: on equally many images of every class it gives the
+same scores. ``proto`` works on features of unit length here, and its scores are multiplied by
+:data:`~neural_similarity.adapt.linear_heads.SCALE`; ``static`` takes the options of
+:func:`static_method`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +28,7 @@ from ..fewshot.inner_loop.episode_parameters import (
     scores_with,
     similarity_names,
 )
+from ..fewshot.inner_loop.support_sgd import SupportSGD
 from ..fewshot.methods.dynamic import Dynamic
 from ..fewshot.methods.static import Static
 from ..fewshot.network import FewShotNetwork
@@ -29,8 +36,8 @@ from ..nn.dynamic import DynamicLayer
 from ..nn.inventory import static_similarities
 from ..nn.static import StaticSimilarity
 from . import linear_heads as heads
-from .backbones.last_layer import check_finite
-from .backbones.load import FeatureExtractor
+from .backbones.extractor import FeatureExtractor
+from .backbones.network_output import check_finite
 from .preprocessing import Preprocessing
 
 __all__ = [
@@ -40,21 +47,23 @@ __all__ = [
     "can_adapt",
     "embed",
     "make_adapter",
+    "static_method",
     "takes_long",
 ]
 
 METHODS = ("ridge", "proto", "dynamic", "static")
-"""In the order in which one is preferred to another that is as good: cheaper ones first."""
+"""In order of preference among equally good ones: cheaper ones first."""
 
 _BATCH = 64
-_IMAGE_STEPS = 1000  # of tuning similarities, whatever the number of images
-_MOST_WORK = 1e8  # multiply-adds of an image, above which tuning them takes minutes
+_IMAGE_STEPS = 1000  # images that tune similarities, counted again in every epoch
+_MOST_WORK = 1e8  # multiply-adds of an image, above which tuning similarities takes minutes
 
 
 class AdaptedNetwork(nn.Module):
-    """Images to scores: a backbone, its features if asked for of unit length, a linear layer.
+    """Images to scores: a backbone and a linear layer on its features.
 
-    The softmax of the scores is the probability of each class.
+    The softmax of the scores is the probability of each class. ``unit`` scales the features to unit
+    length.
     """
 
     def __init__(self, backbone: nn.Module, classifier: nn.Linear, unit: bool) -> None:
@@ -72,7 +81,10 @@ class AdaptedNetwork(nn.Module):
 
 @dataclass(eq=False)
 class Adapter:
-    """A method on a backbone, for uint8 images ``(N, C, S, S)`` and labels; ``fit`` is pure."""
+    """A method on a backbone, for uint8 images ``(N, C, S, S)`` and labels.
+
+    ``fit`` changes nothing: what it learns is its result.
+    """
 
     backbone: FeatureExtractor
     images: Tensor
@@ -80,7 +92,7 @@ class Adapter:
     n_way: int
 
     def fit(self, rows: Tensor) -> Any:
-        """What is learned from the images in these rows."""
+        """The parameters that are learned from the images in these rows."""
         raise NotImplementedError
 
     def scores(self, learned: Any, rows: Tensor) -> Tensor:
@@ -88,13 +100,13 @@ class Adapter:
         raise NotImplementedError
 
     def network(self, learned: Any) -> AdaptedNetwork:
-        """A network of its own that gives these scores."""
+        """A new network that gives these scores."""
         raise NotImplementedError
 
 
 @dataclass(eq=False)
 class HeadAdapter(Adapter):
-    """A linear classifier on features that stay as they are, so they are computed once."""
+    """A linear classifier on features that do not change, so they are computed once."""
 
     make: Callable[[Tensor, Tensor, int], nn.Linear] = heads.prototypes
     unit: bool = True
@@ -121,41 +133,40 @@ class HeadAdapter(Adapter):
 class StaticAdapter(Adapter):
     """Static similarities and a classifier, tuned together, then merged.
 
-    The classifier is tuned first, on features, which is cheap and as long as the paper's; then
-    both, by steps of twice as many images and twice the size, for at most a thousand images.
+    The classifier alone is tuned first, on features, by the paper's steps, which is cheap; then
+    both, by the steps of :func:`static_method`.
     """
 
     def __post_init__(self) -> None:
         self.module = with_static(copy.deepcopy(self.backbone.module)).eval()
-        self.learner = FewShotNetwork(self.module, self.backbone.image_shape).eval()
+        self.fewshot_network = FewShotNetwork(self.module, self.backbone.image_shape).eval()
         self.features = embed(self.module, self.backbone.preprocessing, self.images)
         self.ready = self.backbone.preprocessing.normalise(self.images)
 
     def fit(self, rows: Tensor) -> dict[str, Tensor]:
-        method, labels = Static(), self.labels[rows]
-        first = heads.tuned(self.features[rows], labels, self.n_way, method)
+        labels, network = self.labels[rows], self.fewshot_network
+        first = heads.tuned(self.features[rows], labels, self.n_way, SupportSGD())
         names = similarity_names(self.module)
-        start = {name: t.detach() for name, t in named_parameters(self.learner, names).items()}
+        start = {name: t.detach() for name, t in named_parameters(network, names).items()}
         start |= {WEIGHT: first.weight.detach(), BIAS: first.bias.detach()}
         images, weights = self.ready[rows], heads.class_weights(labels, self.n_way)
 
         @torch.enable_grad()  # type: ignore[untyped-decorator,unused-ignore]
         def gradients(tensors: list[Tensor], chosen: Tensor) -> list[Tensor]:
             leaves = [tensor.detach().requires_grad_() for tensor in tensors]
-            mine = dict(zip(start, leaves, strict=True))
-            scores = scores_with(self.learner, mine, images[chosen])
+            parameters = dict(zip(start, leaves, strict=True))
+            scores = scores_with(network, parameters, images[chosen])
             losses = F.cross_entropy(scores, labels[chosen], reduction="none")
             return list(torch.autograd.grad((losses * weights[chosen]).mean(), leaves))
 
-        epochs = max(1, min(method.epochs, _IMAGE_STEPS // len(rows)))
-        short = replace(method, epochs=epochs, batch_size=8, lr=2 * method.lr)
-        last = short.descend(list(start.values()), gradients, len(rows))
+        last = static_method(len(rows)).descend(list(start.values()), gradients, len(rows))
         return dict(zip(start, last, strict=True))
 
     @torch.no_grad()
     def scores(self, learned: dict[str, Tensor], rows: Tensor) -> Tensor:
         pieces = self.ready[rows].split(_BATCH)
-        return torch.cat([scores_with(self.learner, learned, piece) for piece in pieces])
+        network = self.fewshot_network
+        return torch.cat([scores_with(network, learned, piece) for piece in pieces])
 
     def network(self, learned: dict[str, Tensor]) -> AdaptedNetwork:
         module = copy.deepcopy(self.module)
@@ -170,7 +181,7 @@ class StaticAdapter(Adapter):
 def make_adapter(
     method: str, backbone: FeatureExtractor, images: Tensor, labels: Tensor, n_way: int
 ) -> Adapter:
-    """The adapter of one of :data:`METHODS`."""
+    """One of :data:`METHODS` on a backbone."""
     if method == "static":
         return StaticAdapter(backbone, images, labels, n_way)
     if method == "dynamic":
@@ -180,8 +191,19 @@ def make_adapter(
     return HeadAdapter(backbone, images, labels, n_way, make)
 
 
+def static_method(images: int) -> Static:
+    """The few-shot method ``static`` with the options that suit this many images.
+
+    From a tuned classifier, its steps take twice as many images as the paper's, at twice the
+    learning rate, and at most a thousand images in all.
+    """
+    paper = Static()
+    epochs = max(1, min(paper.epochs, _IMAGE_STEPS // images))
+    return replace(paper, start="tuned", epochs=epochs, batch_size=8, lr=2 * paper.lr)
+
+
 def can_adapt(method: str, backbone: FeatureExtractor) -> str | None:
-    """Why a method has no place on a backbone."""
+    """The reason why a method does not work on a backbone; None if it does."""
     dynamic = any(isinstance(part, DynamicLayer) for part in backbone.module.modules())
     if method == "dynamic" and not dynamic:
         return "method 'dynamic' needs a backbone with a dynamic similarity"
@@ -192,18 +214,18 @@ def can_adapt(method: str, backbone: FeatureExtractor) -> str | None:
     try:
         with_static(copy.deepcopy(backbone.module))
     except AttachError as error:
-        return f"method 'static' needs layers that can carry a similarity ({error})"
+        return f"method 'static' needs layers that can have a similarity ({error})"
     return None
 
 
 def takes_long(method: str, backbone: FeatureExtractor) -> str | None:
-    """Why a method is not tried unasked: its tuning takes minutes."""
+    """The reason why method auto skips a method: its tuning takes minutes. None if it does not."""
     work = _convolution_work(backbone) if method == "static" else 0
     if work <= _MOST_WORK:
         return None
     return (
         f"method {method!r} takes minutes on a backbone of {work / 1e6:,.0f} million multiply-adds "
-        f"an image, more than {_MOST_WORK / 1e6:,.0f} million; ask for it by --method {method}, "
+        f"an image, more than {_MOST_WORK / 1e6:,.0f} million; choose it with --method {method}, "
         f"or method={method!r}"
     )
 
@@ -228,9 +250,9 @@ def embed(
 
 
 def _convolution_work(backbone: FeatureExtractor) -> int:
-    """Multiply-adds of the convolutions for an image.
+    """Multiply-adds (MACs) of the convolutions for an image.
 
-    ``convert.multiply_adds`` counts everything, and takes seconds to import what it needs.
+    ``convert.multiply_adds`` counts all layers, but its imports take seconds.
     """
     work = 0
 

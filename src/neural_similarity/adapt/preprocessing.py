@@ -1,4 +1,4 @@
-"""From any image to what a network reads, by steps that a few lines of NumPy can repeat."""
+"""Prepare any image for a network, in steps that a few lines of NumPy can repeat."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Preprocessing:
     ``image_size``; then ``(pixel / 255 − mean) / std`` in every channel.
 
     Args:
-        image_size: side in pixels of what the network reads.
-        mean, std: of every channel; one number makes grey images, three make colour.
-        crop: share of the shorter side that is seen.
-        interpolation: ``"bilinear"`` or ``"bicubic"``, as Pillow does them.
+        image_size: side in pixels of the images that the network reads.
+        mean, std: of every channel; one number means grey images, three mean colour.
+        crop: share of the shorter side that is used.
+        interpolation: ``"bilinear"`` or ``"bicubic"``, of Pillow.
 
     Example:
-        >>> seen = Preprocessing(4, mean=(0.5,), std=(0.25,))
-        >>> seen.read(np.full((8, 6), 255, np.uint8)).shape
+        >>> preprocessing = Preprocessing(4, mean=(0.5,), std=(0.25,))
+        >>> preprocessing.read(np.full((8, 6), 255, np.uint8)).shape
         torch.Size([1, 4, 4])
     """
 
@@ -92,7 +92,7 @@ class Preprocessing:
         return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
     def normalise(self, images: Tensor) -> Tensor:
-        """What the network reads, from uint8 ``(N, C, S, S)``."""
+        """The network's input, from uint8 images ``(N, C, S, S)``."""
         mean = torch.tensor(self.mean).view(-1, 1, 1)
         std = torch.tensor(self.std).view(-1, 1, 1)
         return (images.float() / 255 - mean) / std
@@ -108,7 +108,7 @@ class Preprocessing:
 
 
 def as_picture(image: Any) -> Image.Image:
-    """A PIL image, upright and in colour, from whatever one may call an image."""
+    """A PIL image, upright and in colour, from a path, a PIL image, an array or a tensor."""
     from PIL import Image
 
     if isinstance(image, str | os.PathLike):
@@ -137,7 +137,7 @@ def read_all(images: Sequence[Any], preprocessing: Preprocessing) -> Tensor:
 
 
 def in_threads(function: Callable[[Any], _Item], images: Sequence[Any]) -> list[_Item]:
-    """What a function makes of every image, by as many threads as there are processors."""
+    """The function's result for every image, with as many threads as processors."""
     with needs("pillow", "images"):
         import PIL.Image  # noqa: F401
     with quietly(), ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -152,7 +152,7 @@ def in_batches(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
 
 
 def _channels_last(image: Tensor) -> np.ndarray[Any, Any]:
-    """A tensor's image as an array: tensors have their channels first, arrays last."""
+    """An image tensor, with channels first, as an array with channels last."""
     if image.dim() != 3 or image.shape[0] not in _MODES:
         raise ShapeError(
             f"images: expected tensors of shape (N, C, H, W) with 1 or 3 channels, got one image "
@@ -163,7 +163,7 @@ def _channels_last(image: Tensor) -> np.ndarray[Any, Any]:
         if not (low >= 0 and high <= 1):
             raise DataError(
                 f"images: expected floating point pixels from 0 to 1, got {low:.3g} to {high:.3g}. "
-                f"Do not normalise them: that is done here."
+                f"Do not normalise them: the classifier does."
             )
         image = (image.double() * 255).round().to(torch.uint8)
     array: np.ndarray[Any, Any] = image.detach().cpu().permute(1, 2, 0).numpy()
@@ -173,7 +173,7 @@ def _channels_last(image: Tensor) -> np.ndarray[Any, Any]:
 def _checked_array(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if image.dtype != np.uint8:
         raise DataError(
-            f"images: expected arrays of uint8, got {image.dtype}. Numbers from 0 to 255 are meant."
+            f"images: expected arrays of uint8, got {image.dtype}. Pixels are from 0 to 255."
         )
     if image.ndim == 3 and image.shape[2] == 1:
         image = image[:, :, 0]

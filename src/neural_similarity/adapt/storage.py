@@ -2,10 +2,9 @@
 
 ::
 
-    model.safetensors     the network, and how to make it again
-    labels.json           a copy of the classes, and of how to prepare images, for other programs
-    examples.safetensors  the images it was learned from, small, and their features; read when
-                          somebody asks for them
+    model.safetensors     the network, and how to build it again
+    labels.json           the classes and the preprocessing again, for other programs
+    examples.safetensors  the training images, small, and their features; read only when needed
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ from torch import Tensor
 from .. import __version__
 from ..errors import DataError, FileFormatError
 from ..train.checkpoint import read_weights
+from .backbones.extractor import FeatureExtractor
 from .backbones.files import read_description, write_described
-from .backbones.load import FeatureExtractor, rebuild
+from .backbones.load import rebuild
 from .cross_validation import CrossValidation
 from .linear_heads import linear
 from .methods import AdaptedNetwork
@@ -47,34 +47,34 @@ _THUMBNAIL = 96
 
 
 class Examples(NamedTuple):
-    """The images that were learned from."""
+    """The training images."""
 
     images: Tensor
-    """uint8, ``(N, C, S, S)``; of at most 96 pixels once they were in a file."""
+    """uint8, ``(N, C, S, S)``; in a file the side S is at most 96 pixels."""
     labels: Tensor
-    """``(N,)``, places in the list of classes."""
+    """``(N,)``, indices into the list of classes."""
     features: Tensor
-    """``(N, D)``, what the network makes of them."""
+    """``(N, D)``, of the adapted network."""
     names: list[str]
-    """Their files, where they came from files."""
+    """The names of their files; empty for images that came from no file."""
 
 
 @dataclass(frozen=True, eq=False)
 class Adapted:
-    """Everything that there is to keep."""
+    """Everything that is saved."""
 
     network: AdaptedNetwork
     backbone: FeatureExtractor
     classes: list[Any]
-    found: CrossValidation
+    validation: CrossValidation
     settings: Mapping[str, Any]
-    kept: Examples | Path
-    """The examples, or the folder in which they are."""
+    stored: Examples | Path
+    """The examples, or the folder that contains them."""
 
     @property
     def examples(self) -> Examples:
-        """The images that were learned from; predicting does without."""
-        return self.kept if isinstance(self.kept, Examples) else _read_examples(self.kept)
+        """The training images; predicting does not need them."""
+        return self.stored if isinstance(self.stored, Examples) else _read_examples(self.stored)
 
 
 def save_adapted(adapted: Adapted, folder: str | os.PathLike[str], force: bool) -> None:
@@ -86,7 +86,7 @@ def save_adapted(adapted: Adapted, folder: str | os.PathLike[str], force: bool) 
 def write_adapted(adapted: Adapted, folder: Path) -> None:
     """Write the files into a folder."""
     backbone, source = adapted.backbone, dict(adapted.backbone.source or {"kind": "module"})
-    if source["kind"] == "create_model" and adapted.found.method == "static":
+    if source["kind"] == "create_model" and adapted.validation.method == "static":
         source["similarity"] = None  # merged
     preprocessing = backbone.preprocessing.to_dict()
     described = {
@@ -98,12 +98,12 @@ def write_adapted(adapted: Adapted, folder: Path) -> None:
         "settings": {**adapted.settings, "backbone": None},
         "unit": adapted.network.unit,
         "features": adapted.network.classifier.in_features,
-        "cross_validation": adapted.found.to_dict(),
+        "cross_validation": adapted.validation.to_dict(),
         "neural_similarity": __version__,
     }
     write_described(folder / MODEL, adapted.network, _KIND, described)
-    told = {"classes": adapted.classes, "preprocessing": preprocessing}
-    (folder / LABELS).write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    labels_json = {"classes": adapted.classes, "preprocessing": preprocessing}
+    (folder / LABELS).write_text(json.dumps(labels_json, indent=2) + "\n", encoding="utf-8")
     images, labels, features, names = adapted.examples
     if images.shape[-1] > _THUMBNAIL:
         images = F.interpolate(images.float(), (_THUMBNAIL, _THUMBNAIL), mode="area").round().byte()
@@ -113,40 +113,42 @@ def write_adapted(adapted: Adapted, folder: Path) -> None:
 
 
 def load_adapted(
-    folder: str | os.PathLike[str], given: str | os.PathLike[str] | FeatureExtractor | None = None
+    folder: str | os.PathLike[str],
+    backbone: str | os.PathLike[str] | FeatureExtractor | None = None,
 ) -> Adapted:
-    """What :func:`save_adapted` wrote; ``given`` is a backbone that a file cannot hold."""
+    """What :func:`save_adapted` wrote; ``backbone`` is code that a file cannot contain."""
     path = Path(folder)
     if not (path / MODEL).is_file():
         raise DataError(
             f"{path}: expected a folder with {MODEL}, got none. `nsl adapt` and "
-            f"FewShotClassifier.save make one."
+            f"FewShotClassifier.save write one."
         )
-    known = read_description(path / MODEL, _KIND)
+    description = read_description(path / MODEL, _KIND)
     try:
-        preprocessing = Preprocessing.from_dict(known["preprocessing"])
-        classifier = linear(torch.zeros(len(known["classes"]), known["features"]), torch.zeros(1))
-        found = CrossValidation.from_dict(known["cross_validation"])
-        source, unit, settings = known["source"], known["unit"], known["settings"]
-        network = AdaptedNetwork(rebuild(source, given), classifier, unit)
+        classes, settings = description["classes"], description["settings"]
+        preprocessing = Preprocessing.from_dict(description["preprocessing"])
+        classifier = linear(torch.zeros(len(classes), description["features"]), torch.zeros(1))
+        validation = CrossValidation.from_dict(description["cross_validation"])
+        source, unit = description["source"], description["unit"]
+        network = AdaptedNetwork(rebuild(source, backbone), classifier, unit)
     except (LookupError, TypeError) as error:
         raise FileFormatError(
             f"{path}: expected a classifier of this version, got a damaged one ({error!r})."
         ) from error
     read_weights(path / MODEL, network)
-    backbone = FeatureExtractor(
-        network.backbone, preprocessing, known["name"], source, known["card"]
+    extractor = FeatureExtractor(
+        network.backbone, preprocessing, description["name"], source, description["card"]
     )
     network.eval().requires_grad_(False)
-    return Adapted(network, backbone, known["classes"], found, settings, path.absolute())
+    return Adapted(network, extractor, classes, validation, settings, path.absolute())
 
 
 def _read_examples(folder: Path) -> Examples:
     if not (folder / EXAMPLES).is_file():
         raise DataError(
-            f"{folder / EXAMPLES}: expected the images that were learned from, got no file of "
-            f"this name. Saving and showing neighbours (--why) need it, predicting does not. Get "
-            f"the file again, or adapt anew."
+            f"{folder / EXAMPLES}: expected the training images, got no file of this name. "
+            f"Saving and drawing similar images (--why) need it, predicting does not. Restore the "
+            f"file, or adapt again."
         )
     try:
         with safe_open(folder / EXAMPLES, framework="pt") as file:
@@ -165,7 +167,7 @@ def _read_examples(folder: Path) -> Examples:
 def _plain(classes: list[Any]) -> list[Any]:
     if not all(isinstance(label, str | int | float) for label in classes):
         raise DataError(
-            f"save: expected labels that a file can hold (text or numbers), got {classes}. Give "
-            f"classes other names before fit."
+            f"save: expected labels that JSON can hold (text or numbers), got {classes}. Use other "
+            f"labels in fit."
         )
     return classes

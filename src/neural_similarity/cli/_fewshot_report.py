@@ -1,4 +1,4 @@
-"""What tests of few-shot methods come to: a table, pictures, a report."""
+"""The results of few-shot methods as a table, plots and a report."""
 
 from __future__ import annotations
 
@@ -15,55 +15,57 @@ __all__ = ["report_methods", "show_results", "training_line"]
 Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
 _NOTE = (
-    "Accuracy on episodes of classes that nothing was trained on; the interval is 1.96 standard "
-    "errors over episodes, and says nothing of other seeds. Weights are the best in episodes of "
-    "validation classes, or the last where nothing validated. Inductive: a query is classified on "
-    "its own; transductive: queries of an episode tell of each other through BatchNorm. Numbers "
-    "adapted are those fitted to the support set of an episode. Plain networks that several "
-    "methods begin with are trained once."
+    "Accuracy on episodes of classes that no method was trained on. The interval is 1.96 standard "
+    "errors over episodes; it does not cover other seeds. Weights are the best on episodes of "
+    "validation classes, or the last if there was no validation. Inductive: every query is "
+    "classified independently. Transductive: queries of an episode influence each other through "
+    "BatchNorm. Adapted parameters are those fitted to the support set of an episode. A plain "
+    "network that several methods start with is trained once."
 )
 
 
 def report_methods(runs: Mapping[str, FewShotRun], results: Results, folder: Path) -> None:
-    """Print methods side by side; write ``methods.png`` and ``report.html``."""
+    """Print a table of all methods; write ``methods.png`` and ``report.html``."""
     config = next(iter(runs.values())).config
     title = f"Few-shot learning on {config.data}, {config.model}, seed {config.seed}"
     picture = folder / "methods.png"
     draw_methods(results, picture, title)
     head, rows = _table(runs, results)
-    caption = "Accuracy, and how much is adapted for it"
+    caption = "Accuracy and adapted parameters"
     sections = [Section("Result", [Table(head, rows), Picture(picture, caption), Text(_NOTE)])]
     for name, run in runs.items():
         sections.append(_section(name, run, results[name]))
-    where = {k: v for k, v in next(iter(runs.values())).environment().items() if k != "classes"}
-    sections.append(Section("Environment", [Facts(where)]))
+    environment = next(iter(runs.values())).environment()
+    facts = {name: value for name, value in environment.items() if name != "classes"}
+    sections.append(Section("Environment", [Facts(facts)]))
     write_report(folder / "report.html", title, sections)
     print_table(head, rows)
     print(f"plot: {picture}\nreport: {folder / 'report.html'}")
 
 
 def show_results(results: Sequence[Mapping[str, Any]]) -> None:
-    """One line a test."""
+    """Print a line for every test."""
     for result in results:
         print(
             f"{result['method']} {result['n_way']}-way {result['n_shot']}-shot: accuracy "
             f"{_accuracy(result)} % over {result['episodes']:,} episodes, {result['inference']}, "
-            f"{result['adapted']:,} numbers adapted, {result['weights']} weights, "
+            f"{result['adapted']:,} adapted parameters, {result['weights']} weights, "
             f"{result['seconds']:.1f} s"
         )
 
 
 def training_line(run: FewShotRun) -> None:
-    """What validation said last, if it did."""
-    found = [line for line in run.metrics() if line["kind"] == "eval"]
-    if found:
-        best = min(found, key=lambda line: line["error"])
+    """Print the best validation accuracy, if there was a validation."""
+    evaluations = [line for line in run.metrics() if line["kind"] == "eval"]
+    if evaluations:
+        best = min(evaluations, key=lambda line: line["error"])
         print(
             f"{run.config.method}: validation accuracy {100 * (1 - best['error']):.2f} ± "
-            f"{100 * best['interval']:.2f} % at step {best['step']:,}, the best of {len(found)}"
+            f"{100 * best['interval']:.2f} % at step {best['step']:,}, the best of "
+            f"{len(evaluations)}"
         )
     else:
-        print(f"{run.config.method}: nothing validated; the last weights count")
+        print(f"{run.config.method}: no validation; tests use the last weights")
 
 
 def _table(
@@ -71,17 +73,17 @@ def _table(
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     shots = sorted({result["n_shot"] for of in results.values() for result in of})
     head = (
-        "method", *(f"{n_shot}-shot" for n_shot in shots), "numbers adapted", "inference",
+        "method", *(f"{n_shot}-shot" for n_shot in shots), "adapted parameters", "inference",
         "episodes", "training s", "test s",
     )  # fmt: skip
     rows = []
     for name, of in results.items():
-        found = {result["n_shot"]: result for result in of}
+        by_shot = {result["n_shot"]: result for result in of}
         first = of[0]
         rows.append(
             (
                 name,
-                *(_accuracy(found[n_shot]) if n_shot in found else "–" for n_shot in shots),
+                *(_accuracy(by_shot[n_shot]) if n_shot in by_shot else "–" for n_shot in shots),
                 first["adapted"],
                 first["inference"],
                 first["episodes"],
@@ -97,14 +99,14 @@ def _section(name: str, run: FewShotRun, results: Sequence[Mapping[str, Any]]) -
     if run.metrics():
         picture = run.folder / "curves.png"
         draw_run(run.metrics(), picture, f"{name}, seed {run.config.seed}", "validation")
-        parts.append(Picture(picture, "Loss, validation error and rate"))
-    asked = {f"episodes of {r['n_shot']} shot(s)": r["fingerprint"] for r in results}
+        parts.append(Picture(picture, "Loss, validation error and learning rate"))
+    fingerprints = {f"{r['n_shot']}-shot episodes, fingerprint": r["fingerprint"] for r in results}
     settings = {k: v for k, v in run.config.to_dict().items() if v not in (None, {})}
-    return Section(name, [*parts, Facts(asked), Facts(settings)])
+    return Section(name, [*parts, Facts(fingerprints), Facts(settings)])
 
 
 def _training_seconds(run: FewShotRun) -> float:
-    """Of this run and of what it began with."""
+    """Seconds of this run and of those whose networks it started with."""
     lines = run.metrics()
     own = lines[-1]["seconds"] if lines else 0.0
     backbone = run.config.backbone

@@ -16,44 +16,51 @@ __all__ = ["adapt", "find_modules_here"]
 
 
 def adapt(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder with one per class.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the classifier goes.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="A folder that has a folder of images per class."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
     method: Annotated[
-        str, typer.Option(help="static, dynamic, proto, ridge, or auto: best by cross-validation.")
+        str,
+        typer.Option(help="static, dynamic, proto, ridge, or auto: the best in cross-validation."),
     ] = "auto",
     backbone: Annotated[
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="A run's folder, a backbone file, timm:NAME or module:function "
-            "(default: the one that comes with the package).",
+            help="The folder of a run, a backbone file, timm:NAME or module:function "
+            "(default: the network that comes with the package).",
             show_default=False,
         ),
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Side of the images the backbone reads.", show_default=False)
+        int | None,
+        typer.Option(help="Side of the images that the backbone reads.", show_default=False),
     ] = None,
     mean: Annotated[
-        str | None, typer.Option(help="Its mean, as in 0.485,0.456,0.406.", show_default=False)
+        str | None,
+        typer.Option(help="Mean of its images, as in 0.485,0.456,0.406.", show_default=False),
     ] = None,
     std: Annotated[
-        str | None, typer.Option(help="Its standard deviation.", show_default=False)
+        str | None, typer.Option(help="Standard deviation of its images.", show_default=False)
     ] = None,
     crop: Annotated[
-        float | None, typer.Option(help="Share of the shorter side it sees.", show_default=False)
+        float | None,
+        typer.Option(help="Share of the shorter side that it sees.", show_default=False),
     ] = None,
     classifier: Annotated[
         str | None,
-        typer.Option(help="Its layer that gives scores, if not found.", show_default=False),
+        typer.Option(help="Name of its last layer, if it is not found.", show_default=False),
     ] = None,
-    folds: Annotated[int, typer.Option(help="Parts of cross-validation; 1 does without.")] = 5,
-    seed: Annotated[int, typer.Option(help="Of the division into parts.")] = 0,
-    onnx: Annotated[bool, typer.Option(help="Write model.onnx as well.")] = True,
+    folds: Annotated[int, typer.Option(help="Folds of cross-validation; 1 skips it.")] = 5,
+    seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
+    onnx: Annotated[bool, typer.Option(help="Also write model.onnx.")] = True,
     force: Force = False,
 ) -> None:
-    """Learn to tell your own images apart, from a few of each class.
+    """Learn to classify your own images from a few examples of each class.
 
-    FOLDER holds a folder for each class with one to fifty images or more, of any size and format.
+    FOLDER has a folder for each class, with one to fifty images or more, of any size and format.
     DIR gets the classifier (for nsl predict and FewShotClassifier.load), model.onnx for any other
     program, labels.json, README.txt and a report with cross-validated accuracy.
 
@@ -76,22 +83,22 @@ def adapt(
     check_output_folder(out, force)
     if onnx:
         check_packages()
-    shown = read_classes(folder)
-    made = None
+    dataset = read_classes(folder)
+    extractor = None
     changes = (image_size, mean, std, crop, classifier)
     if backbone is not None or any(change is not None for change in changes):
-        made = _backbone(backbone, image_size, mean, std, crop, classifier)
-    learner = FewShotClassifier(method, made, folds, seed)
-    labels = [shown.classes[number] for number in shown.labels.tolist()]
+        extractor = _backbone(backbone, image_size, mean, std, crop, classifier)
+    fitted = FewShotClassifier(method, extractor, folds, seed)
+    labels = [dataset.classes[number] for number in dataset.labels.tolist()]
     with progress_bar() as bar:
         task = bar.add_task(f"{len(labels):,} images", total=None)
-        learner.fit(
-            shown.paths, labels, lambda done, all: bar.update(task, completed=done, total=all)
+        fitted.fit(
+            dataset.paths, labels, lambda done, all: bar.update(task, completed=done, total=all)
         )
         bar.update(task, description="writing")
         with ends_on_sigterm(), output_folder(out, force) as new:
-            write_all(learner, shown, new, out, onnx)
-    print_result(learner, out)
+            write_all(fitted, dataset, new, out, onnx)
+    print_result(fitted, out)
 
 
 def find_modules_here() -> None:
@@ -132,6 +139,4 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
-        raise RunError(
-            f"{option}: expected numbers with commas between them, got {text!r}."
-        ) from error
+        raise RunError(f"{option}: expected numbers separated by commas, got {text!r}.") from error

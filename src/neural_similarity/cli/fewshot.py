@@ -21,31 +21,31 @@ app = typer.Typer(
 
 Methods = Annotated[
     str | None,
-    typer.Option("--method", help="A method, such as dynamic; several, with commas, are compared."),
+    typer.Option("--method", help="A method, such as dynamic; or several, as in proto,ridge."),
 ]
 Method = Annotated[str | None, typer.Option("--method", help="A method, such as proto.")]
 Data = Annotated[str | None, typer.Option(help="A data set; see nsl data list.")]
 Model = Annotated[str | None, typer.Option(help="A network, such as cnn4.")]
-FeatureExtractor = Annotated[
-    Path | None, typer.Option(metavar="RUN", help="Begin with the network of this run.")
+Backbone = Annotated[
+    Path | None, typer.Option(metavar="RUN", help="Start with the network of this run.")
 ]
-Base = Annotated[str | None, typer.Option(help="Base classes: train, or train+val.")]
+Base = Annotated[str | None, typer.Option(help="Base classes: train or train+val.")]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the base images.")]
-Steps = Annotated[int | None, typer.Option(help="Steps in all, instead of epochs.")]
+Steps = Annotated[int | None, typer.Option(help="Number of steps, instead of epochs.")]
 Rate = Annotated[float | None, typer.Option(help="The peak learning rate.")]
-Seed = Annotated[int | None, typer.Option(help="Of weights, order and training episodes.")]
-Threads = Annotated[int | None, typer.Option(help="Threads of PyTorch.")]
-Config = Annotated[Path | None, typer.Option(help="Settings from a TOML or JSON file.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of weights, order and training episodes.")]
+Threads = Annotated[int | None, typer.Option(help="Number of PyTorch threads.")]
+Config = Annotated[Path | None, typer.Option(help="Read settings from a TOML or JSON file.")]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Any setting; see nsl fewshot train --settings."
+        "--set", metavar="KEY=VALUE", help="Set any setting; see nsl fewshot train --settings."
     ),
 ]
-Out = Annotated[Path | None, typer.Option(help="Folder of the run (default: in runs/).")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with what is in --out.")]
-Shots = Annotated[str, typer.Option(help="Labelled images of a class in tests, with commas.")]
-Episodes = Annotated[int | None, typer.Option(help="Episodes of a test (usually 600).")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the run (default: a new one in runs/).")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+Shots = Annotated[str, typer.Option(help="Labelled images of each class in tests, as in 1,5.")]
+Episodes = Annotated[int | None, typer.Option(help="Episodes of a test (default: 600).")]
 
 
 @app.callback()
@@ -55,7 +55,7 @@ def fewshot(
     data: Data = None,
     data_dir: DataDir = None,
     model: Model = None,
-    backbone: FeatureExtractor = None,
+    backbone: Backbone = None,
     base: Base = None,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -72,11 +72,12 @@ def fewshot(
 ) -> None:
     """Learn new classes from a few images each: train a method, test it, compare several.
 
-    With no options seven methods, the paper's static, dynamic and meta-learned static among them,
-    are trained on characters of many scripts (glyphs, made small: 20 pixels) and tested on
-    characters none of them has seen: a table, a plot and a report. It takes about two minutes on
-    two cores and fetches nothing. It shows how methods are compared and does not rank them: its
-    settings were chosen to be quick. Ctrl-C loses nothing; it tells how to go on.
+    Without options, seven methods are trained on characters of many scripts (glyphs, scaled to 20
+    pixels) and tested on characters that none of them has seen. Among them are the paper's static,
+    dynamic and meta-learned static networks. The result is a table, a plot and a report. It takes
+    about two minutes on two cores and downloads nothing. It shows how methods are compared and does
+    not rank them: its settings are chosen to be quick. Ctrl-C loses nothing; it prints how to go
+    on.
 
     \b
     nsl fewshot
@@ -84,24 +85,24 @@ def fewshot(
     nsl fewshot --method proto,ridge,static,meta_static --data mini-imagenet --shots 1,5
     nsl fewshot --resume --out runs/dynamic
     """
-    given = _given(
+    options = _options(
         method=method, data=data, data_dir=data_dir, model=model, backbone=backbone, base=base,
         epochs=epochs, steps=steps, lr=lr, seed=seed, threads=threads, episodes=episodes,
     )  # fmt: skip
     from ..errors import RunError
 
     if context.invoked_subcommand is not None:
-        if given or config or set_ or out or resume or force:
+        if options or config or set_ or out or resume or force:
             raise RunError(
-                f"fewshot: expected options behind {context.invoked_subcommand!r}, got some before "
+                f"fewshot: expected options after {context.invoked_subcommand!r}, got some before "
                 f"it. Write: nsl fewshot {context.invoked_subcommand} [options]."
             )
         return
     from ._fewshot import compare
 
     _check_out(out, resume, force)
-    wanted = wanted_settings(config, given, set_ or [])
-    compare(wanted, out, _numbers(shots), resume=resume, force=force)
+    settings = wanted_settings(config, options, set_ or [])
+    compare(settings, out, _numbers(shots), resume=resume, force=force)
 
 
 @app.command()
@@ -110,7 +111,7 @@ def train(
     data: Data = None,
     data_dir: DataDir = None,
     model: Model = None,
-    backbone: FeatureExtractor = None,
+    backbone: Backbone = None,
     base: Base = None,
     epochs: Epochs = None,
     steps: Steps = None,
@@ -122,48 +123,49 @@ def train(
     out: Out = None,
     resume: Resume = False,
     force: Force = False,
-    settings: Annotated[
-        bool, typer.Option("--settings", help="List every setting with its default, and end.")
+    list_all: Annotated[
+        bool, typer.Option("--settings", help="List all settings with their defaults, and exit.")
     ] = False,
 ) -> None:
     """Train a method on base classes; test it later with nsl fewshot eval.
 
-    Weights are chosen by episodes of the validation classes, if there are any left over.
+    Episodes of validation classes choose the best weights, if the data set has such classes.
 
     \b
     nsl fewshot train --method proto --data cifar-fs --set train_way=20 --out runs/proto
     nsl fewshot train --method meta_static --backbone runs/static --out runs/meta
     nsl fewshot train --resume --out runs/proto
     """
-    if settings:
+    if list_all:
         from ..fewshot import FewShotConfig
 
         list_settings(FewShotConfig)
         return
     from ._fewshot import train_one
 
-    given = _given(
+    options = _options(
         method=method, data=data, data_dir=data_dir, model=model, backbone=backbone, base=base,
         epochs=epochs, steps=steps, lr=lr, seed=seed, threads=threads,
     )  # fmt: skip
     _check_out(out, resume, force)
-    wanted = wanted_settings(config, given, set_ or [])
-    train_one(wanted, out, resume=resume, force=force)
+    settings = wanted_settings(config, options, set_ or [])
+    train_one(settings, out, resume=resume, force=force)
 
 
 @app.command("eval")
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of nsl fewshot train.")],
     shots: Shots = "1,5",
-    ways: Annotated[int | None, typer.Option(help="Classes of an episode.")] = None,
-    queries: Annotated[int | None, typer.Option(help="Images of each to classify.")] = None,
+    ways: Annotated[int | None, typer.Option(help="Classes in an episode.")] = None,
+    queries: Annotated[int | None, typer.Option(help="Images of each class to classify.")] = None,
     episodes: Episodes = None,
-    seed: Annotated[int | None, typer.Option(help="Of the episodes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the episodes.")] = None,
     which: Annotated[
-        str | None, typer.Option(help="Weights: best in validation (if it has been), or last.")
+        str | None, typer.Option(help="Which weights: best (in validation) or last.")
     ] = None,
     batch_norm: Annotated[
-        str | None, typer.Option(help="running (inductive) or batch (transductive).")
+        str | None,
+        typer.Option(help="Statistics of BatchNorm: running (inductive) or batch (transductive)."),
     ] = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -171,8 +173,8 @@ def evaluate(
 ) -> None:
     """Test a trained method on episodes of new classes.
 
-    Results are kept in RUN/results. A test that has been made is shown, not repeated; one that was
-    stopped goes on.
+    Results are stored in RUN/results. A finished test is shown, not repeated; a stopped test goes
+    on.
 
     \b
     nsl fewshot eval runs/proto
@@ -189,13 +191,14 @@ def evaluate(
     with stoppable(run, *sys.argv[1:]):
         results = run_tests(opened, tests, force=force)
     if as_json:
-        told = [{k: v for k, v in result.items() if k != "accuracies"} for result in results]
-        print(json.dumps({"run": str(run), "results": told}))
+        short = [{k: v for k, v in result.items() if k != "accuracies"} for result in results]
+        print(json.dumps({"run": str(run), "results": short}))
     else:
         show_results(results)
 
 
-def _given(**options: Any) -> dict[str, Any]:
+def _options(**options: Any) -> dict[str, Any]:
+    """The options that the user gave; paths as text."""
     paths = ("data_dir", "backbone")
     return {k: str(v) if k in paths else v for k, v in options.items() if v is not None}
 
@@ -204,13 +207,15 @@ def _check_out(out: Path | None, resume: bool, force: bool) -> None:
     from ..errors import RunError
 
     if resume and force:
-        raise RunError("fewshot: expected --resume or --force, got both. They exclude each other.")
+        raise RunError("fewshot: expected --resume or --force, got both. Use only one of them.")
     if resume and out is None:
-        raise RunError("fewshot: expected --out with --resume, got none. Name what to go on with.")
+        raise RunError(
+            "fewshot: expected --out with --resume, got none. Name the run to go on with."
+        )
 
 
 def _numbers(text: str) -> list[int]:
-    """``1,5`` as numbers."""
+    """The numbers in a text such as ``1,5``."""
     from ..errors import RunError
 
     try:

@@ -26,34 +26,37 @@ _BATCH, _MOST_DRAWN, _EXAMPLES = 64, 30, 5
 
 
 def predict(
-    classifier: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What nsl adapt --out DIR wrote.")
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder that nsl adapt --out DIR wrote.")
     ],
     images: Annotated[
-        list[str], typer.Argument(metavar="IMAGE...", help="Files, folders or patterns as '*.jpg'.")
+        list[str],
+        typer.Argument(metavar="IMAGE...", help="Files, folders or patterns such as '*.jpg'."),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
-    top: Annotated[int, typer.Option(min=1, help="How many classes to tell.")] = 3,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to print for each image.")] = 3,
     why: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.png",
-            help="Draw each image beside the learned examples it is nearest to.",
+            help="Draw each image next to the most similar training images.",
             show_default=False,
         ),
     ] = None,
     backbone: Annotated[
         str | None,
         typer.Option(
-            metavar="SPEC", help="The backbone, if it is a module:function.", show_default=False
+            metavar="SPEC", help="The backbone, if it was a module:function.", show_default=False
         ),
     ] = None,
     force: Force = False,
 ) -> None:
-    """Tell what is on images, by a classifier that nsl adapt made.
+    """Classify images with a classifier that nsl adapt made.
 
-    Images that cannot be decoded, or are not there, are named and skipped; the exit code is then 1,
-    or 2 if there is no other.
+    Images that are missing or cannot be decoded are named and skipped. The exit code is then 1, or
+    2 if no image could be classified.
 
     \b
     nsl predict birds photo.jpg
@@ -68,21 +71,21 @@ def predict(
     files = _files(images)
     if backbone is not None:
         find_modules_here()
-    learner = FewShotClassifier.load(classifier, backbone)
-    examples = learner.adapted().examples if why is not None else None
-    count, first = _tell(learner, files, top, as_json)
+    classifier = FewShotClassifier.load(folder, backbone)
+    examples = classifier.adapted().examples if why is not None else None
+    count, first = _predict_files(classifier, files, top, as_json)
     if not count:
         raise RunError(f"predict: expected an image that can be decoded, got none in {len(files)}.")
     if why is not None and examples is not None:
-        _draw(learner.classes_.tolist(), examples, first, why)
+        _draw(classifier.classes_.tolist(), examples, first, why)
         if count > len(first):
             print(f"nsl: {why} shows the first {len(first)} of {count:,}", file=sys.stderr)
     if count < len(files):
         raise typer.Exit(1)
 
 
-class _Told(NamedTuple):
-    """An image that was classified."""
+class _Prediction(NamedTuple):
+    """The result for an image."""
 
     file: Path
     picture: Tensor
@@ -95,24 +98,24 @@ def _check_picture(why: Path, force: bool) -> None:
     from ..errors import RunError
 
     if why.is_dir():
-        raise RunError(f"--why: expected a file as why.png, got the folder {why}.")
+        raise RunError(f"--why: expected a file such as why.png, got the folder {why}.")
     if why.suffix.lower() != ".png":
-        raise RunError(f"--why: expected a name that ends in .png, got {why}. Pictures are PNG.")
+        raise RunError(f"--why: expected a name that ends in .png, got {why}. It is a PNG file.")
     if not why.absolute().parent.is_dir():
-        raise RunError(f"--why: expected a folder that is there, got {why.parent}. Make it first.")
+        raise RunError(f"--why: expected a folder that exists, got {why.parent}. Create it first.")
     if why.exists() and not force:
-        raise RunError(f"{why}: expected a new file, got one that is there. Use --force.")
+        raise RunError(f"{why}: expected a new file, got one that exists. Use --force.")
 
 
 def _files(arguments: Iterable[str]) -> list[Path]:
-    """The files that arguments mean: themselves, what is below folders, what patterns match.
+    """The files that arguments name: files, the images in folders, the matches of patterns.
 
-    Links that lead nowhere and files that are not there are among them, to be named later.
+    Broken links and missing files are among them; they are reported later.
     """
     from ..data.images import EXTENSIONS
     from ..errors import DataError
 
-    found: list[Path] = []
+    files: list[Path] = []
     for argument in arguments:
         path = Path(argument)
         if path.is_dir():
@@ -124,19 +127,19 @@ def _files(arguments: Iterable[str]) -> list[Path]:
             some = [path]
         if not some:
             raise DataError(f"{argument}: expected an image, or a folder of images, got none.")
-        found += some
-    return list(dict.fromkeys(found))
+        files += some
+    return list(dict.fromkeys(files))
 
 
 def _matching(pattern: str) -> list[Path]:
-    found = glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute patterns)
-    return [path for path in map(Path, sorted(found)) if not path.is_dir()]
+    names = glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute patterns)
+    return [path for path in map(Path, sorted(names)) if not path.is_dir()]
 
 
-def _tell(
-    learner: FewShotClassifier, files: list[Path], top: int, as_json: bool
-) -> tuple[int, list[_Told]]:
-    """Classify and print, batch by batch; how many could be, and the first of them."""
+def _predict_files(
+    classifier: FewShotClassifier, files: list[Path], top: int, as_json: bool
+) -> tuple[int, list[_Prediction]]:
+    """Classify and print, batch by batch; returns how many were classified, and the first ones."""
     from ..adapt.preprocessing import in_batches
     from ._progress import progress_bar
 
@@ -144,11 +147,11 @@ def _tell(
     with progress_bar() as bar:
         task = bar.add_task("images", total=len(files))
         for batch in in_batches(files, _BATCH):
-            for file, result in zip(batch, _classify(learner, batch), strict=True):
+            for file, result in zip(batch, _classify(classifier, batch), strict=True):
                 if isinstance(result, str):
                     _print_trouble(file, result, as_json)
                     continue
-                _print(learner.classes_.tolist(), result, top, as_json)
+                _print(classifier.classes_.tolist(), result, top, as_json)
                 count += 1
                 if count <= _MOST_DRAWN:
                     first.append(result)
@@ -156,19 +159,19 @@ def _tell(
     return count, first
 
 
-def _classify(learner: FewShotClassifier, files: list[Path]) -> list[_Told | str]:
-    """What each image is, or why it cannot be told."""
+def _classify(classifier: FewShotClassifier, files: list[Path]) -> list[_Prediction | str]:
+    """The prediction for each file, or the reason why there is none."""
     import torch
 
-    from ..adapt.backbones.last_layer import check_finite
+    from ..adapt.backbones.network_output import check_finite
     from ..adapt.preprocessing import in_threads
     from ..errors import DataError
 
-    seen = learner.preprocessing_
+    preprocessing = classifier.preprocessing_
 
     def read(file: Path) -> Tensor | DataError:
         try:
-            return seen.read(file)
+            return preprocessing.read(file)
         except DataError as error:
             return error
 
@@ -176,27 +179,28 @@ def _classify(learner: FewShotClassifier, files: list[Path]) -> list[_Told | str
     good = [picture for picture in pictures if isinstance(picture, torch.Tensor)]
     if good:
         with torch.no_grad():
-            ready = seen.normalise(torch.stack(good))
-            features = check_finite(learner.model_.features(ready))
-            probabilities = learner.model_.classifier(features).softmax(1)
+            ready = preprocessing.normalise(torch.stack(good))
+            features = check_finite(classifier.model_.features(ready))
+            probabilities = classifier.model_.classifier(features).softmax(1)
         rows = iter(zip(good, probabilities, features, strict=True))
     return [
-        str(picture) if isinstance(picture, DataError) else _Told(file, *next(rows))
+        str(picture) if isinstance(picture, DataError) else _Prediction(file, *next(rows))
         for file, picture in zip(files, pictures, strict=True)
     ]
 
 
-def _print(classes: list[Any], told: _Told, top: int, as_json: bool) -> None:
-    shares, places = told.probabilities.topk(min(top, len(classes)))
+def _print(classes: list[Any], prediction: _Prediction, top: int, as_json: bool) -> None:
+    shares, places = prediction.probabilities.topk(min(top, len(classes)))
     likely = [
         (classes[place], round(share, 6))
         for share, place in zip(shares.tolist(), places.tolist(), strict=True)
     ]
     if as_json:
         best = [{"class": name, "probability": share} for name, share in likely]
-        print(json.dumps({"image": str(told.file), **best[0], "top": best}, ensure_ascii=False))
+        line = {"image": str(prediction.file), **best[0], "top": best}
+        print(json.dumps(line, ensure_ascii=False))
     else:
-        print(f"{told.file}: " + ", ".join(f"{name} {share:.1%}" for name, share in likely))
+        print(f"{prediction.file}: " + ", ".join(f"{name} {share:.1%}" for name, share in likely))
 
 
 def _print_trouble(file: Path, reason: str, as_json: bool) -> None:
@@ -205,21 +209,23 @@ def _print_trouble(file: Path, reason: str, as_json: bool) -> None:
     print(f"nsl: {reason}", file=sys.stderr)
 
 
-def _draw(classes: list[Any], examples: Examples, told: list[_Told], path: Path) -> None:
-    """A picture of why: the examples whose features point where the image's do."""
+def _draw(
+    classes: list[Any], examples: Examples, predictions: list[_Prediction], path: Path
+) -> None:
+    """Draw each image next to the examples whose features have the most similar direction."""
     import torch.nn.functional as F
 
     from ..plot import Explained, draw_neighbours
 
     images, labels, features, _ = examples
     rows = []
-    for one in told:
-        likeness = F.cosine_similarity(one.features[None], features)
-        nearest = likeness.topk(min(_EXAMPLES, len(images))).indices.tolist()
+    for one in predictions:
+        cosine = F.cosine_similarity(one.features[None], features)
+        nearest = cosine.topk(min(_EXAMPLES, len(images))).indices.tolist()
         share, place = one.probabilities.max(0)
-        shown = [(_pixels(images[n]), str(classes[labels[n]]), likeness[n].item()) for n in nearest]
+        near = [(_pixels(images[n]), str(classes[labels[n]]), cosine[n].item()) for n in nearest]
         name = str(classes[int(place)])
-        rows.append(Explained(one.file.name, _pixels(one.picture), name, share.item(), shown))
+        rows.append(Explained(one.file.name, _pixels(one.picture), name, share.item(), near))
     draw_neighbours(rows, path)
 
 

@@ -16,7 +16,19 @@ __all__ = ["evaluation", "probe_output"]
 
 @contextmanager
 def evaluation(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode, each module afterwards as it was."""
+    """The model in evaluation mode; afterwards every submodule is in its own mode again.
+
+    ``model.train(mode)`` would not do: it also sets those submodules to training that were frozen
+    in evaluation mode, such as a BatchNorm that keeps its statistics.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval())
+        >>> with evaluation(model):
+        ...     [layer.training for layer in model]
+        [False, False]
+        >>> [layer.training for layer in model]
+        [True, False]
+    """
     training = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from .. import _check
 from .._io import whole_file
 from ..convert.merge import merge
+from ..convert.probe import evaluation
 from ..errors import ExportError
 from ..nn.inventory import static_similarities
 
@@ -129,14 +130,8 @@ def _inputs(example: Tensor) -> list[Tensor]:
 
 def _scores(model: nn.Module, input: Tensor) -> Tensor:
     """What the model says in evaluation mode; every module is left in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            scores = model(input)
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with evaluation(model), torch.no_grad():
+        scores = model(input)
     if not isinstance(scores, Tensor) or scores.dtype not in _TOLERANCE:
         got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
         raise ExportError(

@@ -1,11 +1,24 @@
-"""Learning from few images: methods behind one small protocol, trained and tested on episodes."""
+"""Few-shot learning: methods behind one small protocol, trained and tested on episodes.
+
+Which method should I use? See ``docs/fewshot.md``. The main names:
+
+- :func:`list_methods`, :func:`create_method`: a method by name; it builds a
+  :class:`FewShotNetwork` from a backbone, gives the training loss and the scores of queries.
+- :class:`FewShotConfig`, :func:`train_method`: settings, and training into a :class:`FewShotRun`,
+  a folder that can be resumed. Its ``evaluate`` runs tests, each described by a :class:`Trial`.
+- :func:`plan_runs`, :func:`run_plan`: several methods at once. Networks that methods start from are
+  trained first, and shared; :func:`read_plan` goes on with a plan that was stopped.
+- :func:`evaluate_method`: the accuracy of a method on episodes, as a :class:`Result`.
+- :class:`Method`, :class:`FeatureMethod`, :func:`register_method`: for a method of your own.
+"""
 
 from . import methods
 from .batches import Images, Tasks, as_tasks, query_labels
 from .config import FewShotConfig
 from .evaluate import Evaluator, Result, evaluate_method
 from .methods import FeatureMethod, Method, create_method, list_methods, register_method
-from .network import FewShotNetwork, batch_statistics
+from .network import FewShotNetwork, batch_statistics, remove_classifier
+from .plan import FinishedRun, Plan, PlannedRun, plan_runs, read_plan, run_plan
 from .runs import FewShotRun, Trial
 from .task import train_method
 
@@ -15,8 +28,11 @@ __all__ = [
     "FewShotConfig",
     "FewShotNetwork",
     "FewShotRun",
+    "FinishedRun",
     "Images",
     "Method",
+    "Plan",
+    "PlannedRun",
     "Result",
     "Tasks",
     "Trial",
@@ -26,7 +42,11 @@ __all__ = [
     "evaluate_method",
     "list_methods",
     "methods",
+    "plan_runs",
     "query_labels",
+    "read_plan",
     "register_method",
+    "remove_classifier",
+    "run_plan",
     "train_method",
 ]

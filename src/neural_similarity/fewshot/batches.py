@@ -1,7 +1,7 @@
-"""What methods learn from: batches of images, and batches of episodes.
+"""Batches that methods learn from: of images, and of episodes.
 
 Shapes, throughout: B episodes of ``n_way`` classes with ``n_shot`` support images and Q queries.
-Support images lie class by class, so their place is their label.
+Support images are sorted by class, so their index is their label.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BatchNorm = Literal["running", "batch"]
 
 
 class Images(NamedTuple):
-    """A batch of base classes."""
+    """A batch of images of base classes."""
 
     images: Tensor
     """``(N, C, H, W)``."""
@@ -38,14 +38,14 @@ class Tasks(NamedTuple):
 
 
 def as_tasks(support: Tensor, query: Tensor) -> Tasks:
-    """Tasks from queries that lie class by class, ``(B, n_way, n_query, C, H, W)``."""
+    """Tasks from queries that are sorted by class, ``(B, n_way, n_query, C, H, W)``."""
     n_way, n_query = query.shape[1:3]
     labels = query_labels(n_way, n_query, query.device).expand(len(query), -1)
     return Tasks(support, query.flatten(1, 2), labels)
 
 
 def query_labels(n_way: int, n_query: int, device: torch.device | None = None) -> Tensor:
-    """The answers, ``(n_way · n_query,)``, for queries that lie class by class.
+    """The labels ``(n_way · n_query,)`` of queries that are sorted by class.
 
     >>> query_labels(3, 2)
     tensor([0, 0, 1, 1, 2, 2])

@@ -1,4 +1,4 @@
-"""Everything that decides how a few-shot method is trained and tested, in one frozen table."""
+"""All settings of training and testing a few-shot method, in one frozen table."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ BASES = ("train", "train+val")
 class FewShotConfig(Settings):
     """How a few-shot method is trained on base classes and tested on others.
 
-    Training episodes have the sizes of test episodes unless told otherwise. Methods that learn
-    from images take ``batch_size`` of them a step, the others ``tasks`` episodes.
+    By default training episodes have the sizes of test episodes. Methods that learn from images
+    use ``batch_size`` images a step, the others ``tasks`` episodes.
 
     Example:
         >>> FewShotConfig(method="proto", train_way=20).training_episode()
@@ -30,30 +30,30 @@ class FewShotConfig(Settings):
 
     model: str = setting("cnn4", "a network of `list_models()`")
     data: str = setting("glyphs", "a data set whose test classes are not in training")
-    similarity: str = setting("method", "none, static, dynamic, or what the method asks for")
+    similarity: str = setting("method", "none, static, dynamic, or method (what it needs)")
     epochs: float = setting(30.0, "passes over the base images, or epoch_steps; 0 trains nothing")
     optimizer: str = setting("adam", "sgd or adam")
 
     method: str = setting("proto", "a method of `list_methods()`")
     method_options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "more for it, as in method_options.inner_lr=0.1"}
+        default_factory=dict, metadata={"help": "its options, as in method_options.inner_lr=0.1"}
     )
-    backbone: str | None = setting(None, "the run of another method whose backbone to begin with")
-    base: str = setting("train", "base classes: train, or train+val (then nothing validates)")
-    augment: bool = setting(True, "vary base images as is usual for the data set")
+    backbone: str | None = setting(None, "the run of another method, whose backbone to start with")
+    base: str = setting("train", "base classes: train, or train+val (then without validation)")
+    augment: bool = setting(True, "augment base images in the usual way for the data set")
 
-    n_way: int = setting(5, "classes of an episode in tests and validation")
-    n_shot: int = setting(5, "labelled images of each, in training and validation")
-    n_query: int = setting(15, "images of each to classify")
-    train_way: int | None = setting(None, "classes of a training episode; n_way")
-    train_shot: int | None = setting(None, "labelled images of each in training; n_shot")
-    train_query: int | None = setting(None, "images of each to classify in training; n_query")
+    n_way: int = setting(5, "classes in an episode of tests and validation")
+    n_shot: int = setting(5, "labelled images of each class, in training and validation")
+    n_query: int = setting(15, "images of each class to classify")
+    train_way: int | None = setting(None, "training: classes in an episode; default n_way")
+    train_shot: int | None = setting(None, "training: labelled images of a class; default n_shot")
+    train_query: int | None = setting(None, "training: queries of a class; default n_query")
     tasks: int = setting(1, "episodes a step, over all processes")
     epoch_steps: int = setting(100, "steps that count as an epoch of episodes")
 
-    val_episodes: int = setting(200, "episodes of validation")
-    episodes: int = setting(600, "episodes of tests")
-    episode_seed: int = setting(0, "of test and validation episodes")
+    val_episodes: int = setting(200, "episodes in a validation")
+    episodes: int = setting(600, "episodes in a test")
+    episode_seed: int = setting(0, "seed of test and validation episodes")
     batch_norm: str = setting(
         "running", "statistics in tests: running (inductive) or batch (transductive)"
     )
@@ -69,17 +69,17 @@ class FewShotConfig(Settings):
             1, "n_way", "n_shot", "n_query", "train_way", "train_shot", "train_query", "tasks",
             "epoch_steps", "episodes",
         )  # fmt: skip
-        self.at_least(2, "val_episodes")  # which have an interval
+        self.at_least(2, "val_episodes")  # fewer have no interval
         if "batch_norm" in self.method_options:
             raise RunError(
-                "configuration: expected batch_norm as a setting of its own, got it in "
+                "configuration: expected batch_norm as a separate setting, got it in "
                 "method_options. Set batch_norm instead."
             )
         needed = self.build_method().similarity
         if needed != "none" and self.similarity not in ("method", needed):
             raise RunError(
                 f"configuration: expected similarity {needed!r} for {self.method!r}, got "
-                f"{self.similarity!r}. The method is about it. Leave similarity out."
+                f"{self.similarity!r}. The method needs it. Leave similarity out."
             )
 
     def build_method(self) -> Method:
@@ -92,7 +92,7 @@ class FewShotConfig(Settings):
         return self.similarity
 
     def training_episode(self) -> tuple[int, int, int]:
-        """Ways, shots and queries of the episodes that are trained on."""
+        """Ways, shots and queries of training episodes."""
         return (
             self.train_way or self.n_way,
             self.train_shot or self.n_shot,

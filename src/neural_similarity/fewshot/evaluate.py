@@ -1,4 +1,4 @@
-"""How well a method does on episodes of classes it has not seen."""
+"""The accuracy of a method on episodes of classes that it was not trained on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..convert.probe import evaluation
 from ..data import Episodes, MemorySet
 from ..data.loader import normalise
 from ..train.distributed import World
@@ -22,15 +23,15 @@ from .network import FewShotNetwork
 __all__ = ["Evaluator", "Result", "evaluate_method"]
 
 Keep = Callable[[list[float], float], None]
-"""Is given the accuracies of the next episodes, and the seconds they took."""
+"""Gets the accuracies of the next episodes, and the seconds they took."""
 
 _IMAGES, _EPISODES, _SLOW_EPISODES = 256, 300, 4  # at a time
-_NUMBERS = 2**24  # that a batch of episodes may compare, so that it stays within some 100 MB
+_COMPARED = 2**24  # numbers that a batch of episodes may compare, which is about 100 MB
 
 
 @dataclass(frozen=True)
 class Result:
-    """The accuracy in every episode, and all that decides what it is worth."""
+    """The accuracy in every episode, and how it was measured."""
 
     method: str
     method_options: dict[str, Any]
@@ -40,14 +41,14 @@ class Result:
     accuracies: tuple[float, ...]
     episode_seed: int
     fingerprint: str
-    """A hash of all episodes: who has the same was asked the same."""
+    """A hash of all episodes: results with the same one were measured on the same episodes."""
     adapted: int
-    """How many numbers are fitted to the support set of an episode."""
+    """How many parameters are fitted to the support set of an episode."""
     batch_norm: str
     data: str
     data_copy: str
     seconds: float
-    """Embedding and scoring, over all episodes."""
+    """For embedding and scoring all episodes."""
 
     @property
     def mean(self) -> float:
@@ -56,13 +57,13 @@ class Result:
 
     @property
     def interval(self) -> float:
-        """Half of the 95 % interval: ``1.96 · std / √n`` over n episodes."""
+        """Half the width of the 95 % interval: ``1.96 · std / √n`` over n episodes."""
         count = len(self.accuracies)
         return 1.96 * stdev(self.accuracies) / sqrt(count) if count > 1 else float("inf")
 
     @property
     def inference(self) -> str:
-        """Whether queries are classified on their own (inductive) or tell of each other."""
+        """``"inductive"`` if queries are classified independently, else ``"transductive"``."""
         return "inductive" if self.batch_norm == "running" else "transductive"
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,24 +82,24 @@ def evaluate_method(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> Result:
-    """Test a method on episodes of a data set; the network is as before afterwards.
+    """Test a method on episodes of a data set; afterwards the network is as before.
 
     Args:
         method: the method.
-        network: what it trained.
+        network: the network that it trained.
         dataset: images of new classes.
-        episodes: places in the data set.
+        episodes: indices into the data set.
         world: the processes that share the episodes.
-        mean, std: what training images were brought to.
+        mean, std: the normalisation of the training images.
     """
     return Evaluator(method, network, dataset, mean, std, world).run(episodes)
 
 
 class Evaluator:
-    """Tests a method on several lots of episodes; images are embedded once where possible.
+    """Tests a method on several sets of episodes; images are embedded once where possible.
 
-    Processes take turns at batches that are the same however many processes there are, so the
-    accuracies are the same too.
+    Processes share batches of episodes that do not depend on the number of processes, so the
+    accuracies do not either.
     """
 
     def __init__(
@@ -129,33 +130,29 @@ class Evaluator:
         Args:
             episodes: of the images' labels.
             known: accuracies of the first episodes, if an earlier attempt was stopped.
-            keep: is given what becomes known.
-            callback: is told the number of episodes done and of all.
+            keep: is called with the accuracies of every batch of episodes, and its seconds.
+            callback: is called with the number of episodes done and the total.
             spent: seconds of the earlier attempt.
         """
-        training = self.network.training
-        self.network.eval()
         accuracies, began = list(known), time.perf_counter()
-        try:
+        with evaluation(self.network):
             size = self._at_a_time(episodes)
             if self._by_features() and len(known) < len(episodes):
                 self.embed()  # all processes together, even one that will have no episode
             while len(accuracies) < len(episodes):
-                found = self._turn(episodes, len(accuracies), size)
-                seconds = time.perf_counter() - began
-                began += seconds
-                spent += seconds
-                accuracies += found
+                batch = self._batch(episodes, len(accuracies), size)
+                elapsed = time.perf_counter() - began
+                began += elapsed
+                spent += elapsed
+                accuracies += batch
                 if keep is not None:
-                    keep(found, seconds)
+                    keep(batch, elapsed)
                 if callback is not None:
                     callback(len(accuracies), len(episodes))
-        finally:
-            self.network.train(training)
         return self._result(episodes, accuracies, spent)
 
     def embed(self) -> Tensor:
-        """Features of all images, computed at the first call."""
+        """Features of all images; the first call computes them."""
         if self._features is None:
             assert isinstance(self.method, FeatureMethod)
             world, count = self.world, len(self.dataset)
@@ -163,38 +160,38 @@ class Evaluator:
             for number, start in enumerate(range(0, count, _IMAGES)):
                 if number % world.size == world.rank or features is None:
                     rows = torch.arange(start, min(start + _IMAGES, count))
-                    found = self.method.embed(self.network, self._images(rows))
+                    batch = self.method.embed(self.network, self._images(rows))
                     if features is None:
-                        features = found.new_zeros(count, *found.shape[1:])
+                        features = batch.new_zeros(count, *batch.shape[1:])
                     if number % world.size == world.rank:
-                        features[start : start + len(rows)] = found
+                        features[start : start + len(rows)] = batch
             assert features is not None
             self._features = world.sum(features)
         return self._features
 
-    def _turn(self, episodes: Episodes, start: int, size: int) -> list[float]:
-        """The accuracies that all processes find in one turn, each in a batch of its own."""
+    def _batch(self, episodes: Episodes, start: int, size: int) -> list[float]:
+        """The accuracies of the next episodes, of which each process computes its own part."""
         stop = min(start + size * self.world.size, len(episodes))
-        mine = range(stop)[start + self.world.rank * size :][:size]
-        found = torch.zeros(stop - start, dtype=torch.float64)
-        if mine:
-            found[mine.start - start : mine.stop - start] = self._score(episodes, mine)
-        accuracies: list[float] = self.world.sum(found).tolist()
+        own = range(stop)[start + self.world.rank * size :][:size]
+        shares = torch.zeros(stop - start, dtype=torch.float64)
+        if own:
+            shares[own.start - start : own.stop - start] = self._score(episodes, own)
+        accuracies: list[float] = self.world.sum(shares).tolist()
         return accuracies
 
     def _score(self, episodes: Episodes, numbers: range) -> Tensor:
         support, query, _ = episodes.batch(numbers.start, numbers.stop)
-        asked, method = query.flatten(1), self.method
+        queries, method = query.flatten(1), self.method
         if isinstance(method, FeatureMethod) and self._by_features():
             features = self.embed()
-            scores = method.feature_scores(self.network, features[support], features[asked])
+            scores = method.feature_scores(self.network, features[support], features[queries])
         else:
-            shown = self._images(support.flatten()).unflatten(0, support.shape)
-            queries = self._images(asked.flatten()).unflatten(0, asked.shape)
-            scores = method.scores(self.network, shown, queries)
+            images = self._images(support.flatten()).unflatten(0, support.shape)
+            query_images = self._images(queries.flatten()).unflatten(0, queries.shape)
+            scores = method.scores(self.network, images, query_images)
         labels = query_labels(query.shape[1], query.shape[2], scores.device)
-        right = scores.argmax(-1) == labels
-        return right.double().mean(1).cpu()
+        correct = scores.argmax(-1) == labels
+        return correct.double().mean(1).cpu()
 
     def _images(self, rows: Tensor) -> Tensor:
         images = normalise(self.dataset.images[rows], self._mean, self._std)
@@ -207,7 +204,7 @@ class Evaluator:
         if not self._by_features():
             return _SLOW_EPISODES
         compared = episodes.n_way**2 * episodes.n_query * self.network.num_features
-        return max(1, min(_EPISODES, _NUMBERS // compared))
+        return max(1, min(_EPISODES, _COMPARED // compared))
 
     def _result(self, episodes: Episodes, accuracies: list[float], seconds: float) -> Result:
         method = self.method

@@ -10,26 +10,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from .. import _check
+from ..convert.probe import evaluation
 from ..errors import ShapeError
 from ..train.distributed import each_alone
 
-__all__ = ["FewShotNetwork", "batch_statistics"]
+__all__ = ["FewShotNetwork", "batch_statistics", "remove_classifier"]
 
 
 class FewShotNetwork(nn.Module):
-    """Images ``(N, C, H, W)`` to features ``(N, num_features)``, and a head beside.
+    """A backbone from images ``(N, C, H, W)`` to features ``(N, num_features)``, and a head.
 
     Args:
-        backbone: any module that returns features of whatever shape. Where there is a
-            ``get_classifier()``, as in our networks and timm's, that layer is replaced by
-            ``nn.Identity``.
+        backbone: any module that returns features of any shape. Its classifier, if it has a
+            ``get_classifier()`` as our networks and timm's do, is removed.
         image_shape: ``(C, H, W)``.
 
     Attributes:
         num_features: D.
-        map_shape: ``(channels, height, width)`` of the map that the features are, written flat;
-            ``(D, 1, 1)`` if they are no map.
-        frozen: keep the backbone as it is in evaluation, BatchNorm included, even in training.
+        map_shape: ``(channels, height, width)`` of the feature map before it is flattened;
+            ``(D, 1, 1)`` if the features do not come from a map.
+        frozen: keep the backbone in evaluation mode, BatchNorm included, even in training.
 
     Example:
         >>> network = FewShotNetwork(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), (3, 6, 6))
@@ -39,8 +40,7 @@ class FewShotNetwork(nn.Module):
 
     def __init__(self, backbone: nn.Module, image_shape: tuple[int, int, int]) -> None:
         super().__init__()
-        _remove_classifier(backbone)
-        self.backbone = backbone
+        self.backbone = remove_classifier(backbone)
         self.head: nn.Module = nn.Identity()
         self.frozen = False
         self.map_shape = _map_shape(backbone, image_shape)
@@ -51,7 +51,7 @@ class FewShotNetwork(nn.Module):
         return features.flatten(1)
 
     def freeze(self) -> None:
-        """Train nothing of the backbone from now on; its BatchNorm keeps its statistics."""
+        """Stop training the backbone; its BatchNorm keeps its statistics."""
         self.frozen = True
         self.backbone.requires_grad_(False).eval()
 
@@ -64,7 +64,7 @@ class FewShotNetwork(nn.Module):
 
 @contextmanager
 def batch_statistics(model: nn.Module) -> Iterator[None]:
-    """BatchNorm uses the statistics of the images at hand, and remembers nothing of them."""
+    """Let BatchNorm use the statistics of the current images, and store none of them."""
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
     before = [(norm.training, norm.track_running_stats) for norm in norms]
     for norm in norms:
@@ -77,31 +77,45 @@ def batch_statistics(model: nn.Module) -> Iterator[None]:
             norm.training, norm.track_running_stats = training, track
 
 
-def _remove_classifier(backbone: nn.Module) -> None:
-    get_classifier = getattr(backbone, "get_classifier", None)
-    classifier = get_classifier() if callable(get_classifier) else None
-    for name, module in backbone.named_modules():
-        if module is classifier and name:
-            parent, _, last = name.rpartition(".")
-            setattr(backbone.get_submodule(parent), last, nn.Identity())
-            return
+def remove_classifier(module: nn.Module, name: str | None = None) -> nn.Module:
+    """The module with ``nn.Identity`` in place of its classifier, so that it returns features.
+
+    Args:
+        module: any network; it is changed in place. One without a classifier stays as it is.
+        name: the layer that computes the scores; None asks ``module.get_classifier()``, if there
+            is one.
+
+    Example:
+        >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+        >>> remove_classifier(network, "1")(torch.zeros(2, 3, 2, 2)).shape
+        torch.Size([2, 12])
+    """
+    if name is None:
+        get_classifier = getattr(module, "get_classifier", None)
+        classifier = get_classifier() if callable(get_classifier) else None
+        name = next((n for n, m in module.named_modules() if m is classifier and n), None)
+    if name is not None:
+        names = [layer for layer, _ in module.named_modules() if layer]
+        _check.known_name("backbone", "the classifier", name, names)
+        parent, _, child = name.rpartition(".")
+        setattr(module.get_submodule(parent), child, nn.Identity())
+    return module
 
 
 def _map_shape(backbone: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Watch an image go through: the last map that is the features, if written flat."""
+    """The shape of the last map that equals the features once it is flattened."""
     maps: list[Tensor] = []
 
-    def watch(module: nn.Module, input: object, output: object) -> None:
+    def remember(module: nn.Module, input: object, output: object) -> None:
         if isinstance(output, Tensor) and output.dim() == 4:
             maps.append(output)
 
     like = next((p for p in backbone.parameters() if p.is_floating_point()), torch.empty(0))
     image = torch.rand(1, *image_shape, generator=torch.Generator().manual_seed(0)).to(like)
-    training = backbone.training
-    handles = [module.register_forward_hook(watch) for module in backbone.modules()]
+    handles = [module.register_forward_hook(remember) for module in backbone.modules()]
     try:
-        with torch.no_grad():
-            features = backbone.eval()(image)
+        with evaluation(backbone), torch.no_grad():
+            features = backbone(image)
     except RuntimeError as error:
         raise ShapeError(
             f"FewShotNetwork: expected a backbone that reads images of shape {image_shape}, got an "
@@ -109,7 +123,6 @@ def _map_shape(backbone: nn.Module, image_shape: tuple[int, int, int]) -> tuple[
             f"resize the images."
         ) from error
     finally:
-        backbone.train(training)
         for handle in handles:
             handle.remove()
     if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != 1:

@@ -1,4 +1,4 @@
-"""Training a few-shot method on base classes, by the loop that trains everything."""
+"""Training a few-shot method on base classes, with the training loop of ``train``."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def train_method(
     callback: Callback | None = None,
     tensorboard: bool = False,
 ) -> FewShotRun:
-    """Train a few-shot method into a new folder, or go on with the run that is in it.
+    """Train a few-shot method into a new folder, or go on with the run in a folder.
 
-    All that :func:`neural_similarity.train.train` says holds here too.
+    Checkpoints, resuming and several processes work as in :func:`neural_similarity.train.train`.
 
     Args:
-        config: how; None goes on with the configuration in the folder.
-        folder: where.
+        config: the settings; None uses those in the folder.
+        folder: where the run goes.
         resume: go on from the last checkpoint, if there is one.
         force: replace the run that is in the folder.
-        callback: is told how it goes.
-        tensorboard: write events for TensorBoard into the folder as well.
+        callback: is called with every line of metrics.
+        tensorboard: also write events for TensorBoard into the folder.
     """
     run = FewShotRun.open(folder) if config is None else FewShotRun(Path(folder), config)
     carry_out(
@@ -67,7 +67,7 @@ def train_method(
 
 
 class FewShotTask:
-    """A method learns from images or episodes of base classes; other classes validate."""
+    """Training of a method on images or episodes of base classes; other classes validate it."""
 
     def __init__(self, run: FewShotRun, world: World) -> None:
         config = run.config
@@ -104,9 +104,9 @@ class FewShotTask:
             begin_with(self.model, source, config)
 
     def facts(self) -> dict[str, Any]:
-        copies = {"base": self.base.fingerprint}
+        fingerprints = {"base": self.base.fingerprint}
         if self.validation is not None:
-            copies["val"] = self.validation.fingerprint
+            fingerprints["val"] = self.validation.fingerprint
         return {
             "classes": list(self.base.classes),
             "trained_classes": list(self.trained),
@@ -114,7 +114,7 @@ class FewShotTask:
             "image_size": self.base.image_size[0],
             "mean": list(self.mean),
             "std": list(self.std),
-            "data_copies": copies,
+            "data_copies": fingerprints,
         }
 
     def network(self) -> nn.Module:
@@ -134,14 +134,14 @@ class FewShotTask:
         }
 
     def _source(self) -> FewShotRun | None:
-        config, wanted = self.config, self.method.starts_from
+        config, needed = self.config, self.method.starts_from
         if config.backbone is not None:
             return FewShotRun.open(config.backbone)
-        if wanted is not None:
+        if needed is not None:
             raise RunError(
-                f"fewshot: expected a backbone for {config.method!r}, got none. It begins with the "
-                f"trained network of {wanted!r}. Train that first and name its run with "
-                f"--backbone; `nsl fewshot --method {config.method}` does both."
+                f"fewshot: expected a backbone for {config.method!r}, got none. It starts with the "
+                f"trained network of {needed!r}. Train that first and name its run with "
+                f"--backbone; `nsl fewshot --method {config.method}` and plan_runs do both."
             )
         return None
 
@@ -159,10 +159,10 @@ class FewShotTask:
 
 
 def validating_method(method: Method) -> Method:
-    """What tells in validation how good the weights are.
+    """The method that validates the weights.
 
     That is the method itself, unless it learns from images and then tunes the network in every
-    episode, which takes seconds: then the features are judged by their prototypes.
+    episode, which takes seconds: then prototypes of its features validate it.
     """
     if method.trains_on == "episodes" or method.from_features:
         return method
@@ -180,7 +180,7 @@ def begin_with(network: FewShotNetwork, source: FewShotRun, config: FewShotConfi
 
 
 class _Loss(nn.Module):
-    """What a method minimises; it tells nothing of errors."""
+    """The loss of a method as a module; it counts no errors."""
 
     def __init__(self, network: FewShotNetwork, method: Method) -> None:
         super().__init__()
@@ -195,23 +195,24 @@ def _check_source(
     source: FewShotRun, config: FewShotConfig, in_channels: int, image_size: int
 ) -> None:
     """Raise unless the other run's network fits data and method."""
-    where, theirs, known = f"backbone {source.folder}", source.config, source.environment()
-    got = (known["in_channels"], known["image_size"])
+    where, theirs, environment = f"backbone {source.folder}", source.config, source.environment()
+    got = (environment["in_channels"], environment["image_size"])
     if got != (in_channels, image_size):
         raise RunError(
             f"{where}: expected a network for images of {in_channels} channel(s) and side "
             f"{image_size}, as in {config.data!r}, got one for {got[0]} and {got[1]}. Set "
             f"image_size, or train a backbone for these images."
         )
-    had, wanted = theirs.similarity_kind(), config.similarity_kind()
-    if had != wanted and (had != "none" or wanted == "dynamic"):
+    has, needs = theirs.similarity_kind(), config.similarity_kind()
+    if has != needs and (has != "none" or needs == "dynamic"):
         raise RunError(
-            f"{where}: expected a network with similarity {wanted!r} for {config.method!r}, got "
-            f"{had!r}. Name a run of a method with the same."
+            f"{where}: expected a network with similarity {needs!r} for {config.method!r}, got "
+            f"{has!r}. Name a run of a method with that similarity."
         )
-    for name in (*_NETWORK, *(_SIMILARITY if had != "none" else ())):
+    for name in (*_NETWORK, *(_SIMILARITY if has != "none" else ())):
         if getattr(theirs, name) != getattr(config, name):
             raise RunError(
                 f"{where}: expected {name} {getattr(config, name)!r}, got "
-                f"{getattr(theirs, name)!r}. The network goes on as it was. Set {name} to that."
+                f"{getattr(theirs, name)!r}. The trained network cannot change. Set {name} to its "
+                f"value."
             )

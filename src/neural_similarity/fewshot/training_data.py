@@ -1,4 +1,4 @@
-"""Base, validation and test classes; batches and episodes of them to train on."""
+"""Images of base, validation and test classes, and training episodes of base classes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load_split(config: FewShotConfig, split: str) -> MemorySet:
 
 
 def base_classes(config: FewShotConfig) -> tuple[MemorySet, MemorySet | None]:
-    """What is trained on, and the classes that validate, if there are any left."""
+    """Images of the base classes, and of the validation classes, if there are any left."""
     splits = dataset_info(config.data).splits
     base = load_split(config, "train")
     if config.base == "train":
@@ -43,33 +43,33 @@ def base_classes(config: FewShotConfig) -> tuple[MemorySet, MemorySet | None]:
     if "val" not in splits:
         raise DataError(
             f"few-shot: expected validation classes for base 'train+val', got none in "
-            f"{config.data!r}. It has {' and '.join(splits)} alone. Use base 'train'."
+            f"{config.data!r}. It has only {' and '.join(splits)}. Use base 'train'."
         )
     return _joined(base, load_split(config, "val")), None
 
 
 def base_augment(config: FewShotConfig) -> Augment:
-    """How base images are varied."""
+    """How base images are augmented."""
     return dataset_info(config.data).augment if config.augment else no_augment
 
 
 def check_apart(data: str, trained: tuple[str, ...], tested: tuple[str, ...]) -> None:
-    """Raise unless no class of the test was trained on."""
+    """Raise if a test class was trained on."""
     both = sorted(set(trained) & set(tested))
     if both:
-        shown = ", ".join(map(repr, both[:3])) + (", ..." if len(both) > 3 else "")
+        names = ", ".join(map(repr, both[:3])) + (", ..." if len(both) > 3 else "")
         raise DataError(
-            f"few-shot: expected classes to test on that were not trained on, got {shown} in both "
-            f"parts of {data!r}. A few-shot method meets new classes. Use a data set such as "
+            f"few-shot: expected test classes that were not trained on, got {names} in both parts "
+            f"of {data!r}. A few-shot method is tested on new classes. Use a data set such as "
             f"'glyphs', or a backbone that was trained on other classes."
         )
 
 
 @dataclass(frozen=True)
 class EpisodeLoader:
-    """Training episodes as images; a step depends on the seed and its own number alone.
+    """Training episodes as images; a step depends only on the seed and its own number.
 
-    Each process gets its stretch of the episodes of a step.
+    Each process gets its part of the episodes of a step.
     """
 
     dataset: MemorySet
@@ -81,9 +81,9 @@ class EpisodeLoader:
     def __post_init__(self) -> None:
         if self.config.tasks % self.world.size:
             raise DataError(
-                f"few-shot: expected tasks that divide by {self.world.size} processes, got "
-                f"{self.config.tasks}. Every process takes an equal part. Set tasks, or use fewer "
-                f"processes."
+                f"few-shot: expected tasks that can be divided by {self.world.size} processes, got "
+                f"{self.config.tasks}. Every process takes an equal part. Change tasks, or use "
+                f"fewer processes."
             )
         self._episodes()
 
@@ -103,15 +103,15 @@ class EpisodeLoader:
             first = step * config.tasks + self.world.rank * share
             drawn = episodes.batch(first, first + share)
             rows = torch.cat((drawn.support, drawn.query), dim=2)
-            # Numbers for all processes, of which this one takes its own.
+            # Random numbers for all processes, of which this one uses its own part.
             size = rows[0].numel()
             numbers = draw_numbers(
                 size * config.tasks, generator_of(config.seed, "episode augment", step)
             )[size * self.world.rank * share :][: size * share]
             images = apply_numbers(self.dataset.images[rows.flatten()], augment, numbers)
-            shown = normalise(images, mean, std).unflatten(0, rows.shape)
+            images = normalise(images, mean, std).unflatten(0, rows.shape)
             n_shot = drawn.support.shape[2]
-            yield as_tasks(shown[:, :, :n_shot], shown[:, :, n_shot:])
+            yield as_tasks(images[:, :, :n_shot], images[:, :, n_shot:])
 
     @property
     def images(self) -> int:

@@ -1,4 +1,4 @@
-"""Which classes are taken for which."""
+"""The confusion matrix: which classes are predicted for the images of each class."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LONGEST = 24
 def draw_confusion(
     counts: NDArray[np.int64], classes: Sequence[Any], path: str | os.PathLike[str], title: str
 ) -> None:
-    """Write a PNG of how many images of each class (rows) were told to be which (columns).
+    """Write a PNG of how many images of each true class (rows) were predicted as which (columns).
 
-    Colour is the share of the row, so that small classes are seen as well as large ones.
+    The colour is the share of the row, so that small classes are as visible as large ones.
     """
     n = len(classes)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -42,8 +42,8 @@ def draw_confusion(
             names = [_short(str(name)) for name in classes]
             axes.set_xticks(range(n), names, rotation=45, ha="right", rotation_mode="anchor")
             axes.set_yticks(range(n), names)
-        axes.set_xlabel("told")
-        axes.set_ylabel("true")
+        axes.set_xlabel("predicted class")
+        axes.set_ylabel("true class")
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(True)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..convert.probe import evaluation
 from ..data import Loader
 from .distributed import World
 
@@ -44,22 +45,20 @@ def evaluate(
     world: World | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Run a network over all images, in evaluation mode; its mode is as before afterwards.
+    """Run a network over all images, in evaluation mode; afterwards its modules are as before.
 
     ``callback`` is told the number of batches done and of all.
     """
     world = world or World()
-    training = model.training
-    model.eval()
     counts = torch.zeros(3, dtype=torch.float64)
-    for done, (images, labels) in enumerate(loader.epoch(0), start=1):
-        labels = labels.to(world.device)
-        scores: Tensor = model(images.to(world.device)).float()
-        loss = F.cross_entropy(scores, labels, reduction="sum")
-        wrong = (scores.argmax(1) != labels).sum()
-        counts += torch.tensor([wrong.item(), len(labels), loss.item()], dtype=torch.float64)
-        if callback is not None:
-            callback(done, len(loader))
-    model.train(training)
+    with evaluation(model):
+        for done, (images, labels) in enumerate(loader.epoch(0), start=1):
+            labels = labels.to(world.device)
+            scores: Tensor = model(images.to(world.device)).float()
+            loss = F.cross_entropy(scores, labels, reduction="sum")
+            wrong = (scores.argmax(1) != labels).sum()
+            counts += torch.tensor([wrong.item(), len(labels), loss.item()], dtype=torch.float64)
+            if callback is not None:
+                callback(done, len(loader))
     errors, images_seen, total = world.sum(counts).tolist()
     return Evaluation(round(errors), round(images_seen), total / images_seen)

@@ -1,4 +1,4 @@
-"""Backbones as files: numbers, how to make the network again, and a card; no pickle."""
+"""Backbones as files: weights, how to build the network again, and a card; no pickle."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from ...errors import AttachError, FileFormatError, NeuralSimilarityError
-from ...fewshot.network import FewShotNetwork
+from ...fewshot.network import remove_classifier
 from ...models import create_model
 from ...nn.dynamic import DynamicLayer
 from ...nn.dynamic_similarity import DynamicSimilarity
@@ -48,11 +49,11 @@ def save_backbone(
 
     Args:
         path: the file.
-        module: the network; static similarities are to be merged before.
-        source: how to make it again, from :func:`network_source`.
-        preprocessing: what images have to look like.
-        card: for people: data, recipe, results, limits.
-        half: keep kernels in half precision. What is computed with them is float32 all the same.
+        module: the network; merge static similarities before.
+        source: how to build it again, from :func:`network_source`.
+        preprocessing: how images are prepared.
+        card: a description for people: data, recipe, results, limits.
+        half: store kernels in half precision. The network still computes in float32.
     """
     metadata = {"source": dict(source), "preprocessing": preprocessing.to_dict(), "card": card}
     write_described(Path(path), module, _KIND, metadata, half)
@@ -61,11 +62,11 @@ def save_backbone(
 def network_source(
     module: nn.Module, model: str, options: Mapping[str, Any], in_channels: int, image_size: int
 ) -> dict[str, Any]:
-    """What :func:`build_network` needs to make a network of ``create_model`` again."""
+    """What :func:`build_network` needs to build a network of ``create_model`` again."""
     if any(static_similarities(part) for part in module.modules()):
         raise AttachError(
-            "save_backbone: expected a network without static similarities, got one with. Merge "
-            "them first: that changes no output."
+            "save_backbone: expected a network without static similarities, got one with them. "
+            "Merge them first: that changes no output."
         )
     dynamic = {n: m for n, m in module.named_modules() if isinstance(m, DynamicLayer)}
     configs = [getattr(layer, "config", None) for layer in dynamic.values()]
@@ -74,8 +75,8 @@ def network_source(
         config = configs[0]
         if not isinstance(config, DynamicSimilarity) or any(c is not config for c in configs):
             raise AttachError(
-                "save_backbone: expected dynamic similarities of one attach, got others. A file "
-                "cannot describe them."
+                "save_backbone: expected dynamic similarities of a single attach, got several "
+                "configurations. A file cannot describe them."
             )
         similarity = {**config.to_config(), "layers": sorted(dynamic)}
     source = {
@@ -90,28 +91,20 @@ def network_source(
         plain: dict[str, Any] = json.loads(json.dumps(source))
     except TypeError as error:
         raise FileFormatError(
-            f"save_backbone: expected options that a file can hold, got {options}."
+            f"save_backbone: expected options that can be written as JSON, got {options}."
         ) from error
     return plain
 
 
 def build_network(source: Mapping[str, Any]) -> nn.Module:
-    """The network that :func:`network_source` described, without classifier, its weights new."""
+    """The network of :func:`network_source`, without classifier and with new weights."""
     similarity = source["similarity"]
     config = None
     if similarity is not None:
         layers = "|".join(re.escape(name) for name in similarity["layers"])
-        made = DynamicSimilarity.from_config(similarity)
-        config = DynamicSimilarity(
-            made.structure,
-            made.predictor,
-            made.shared,
-            made.shared_width,
-            made.block_size,
-            target_modules=layers,
-        )
+        config = replace(DynamicSimilarity.from_config(similarity), target_modules=layers)
     channels, side = source["in_channels"], source["image_size"]
-    with torch.random.fork_rng():  # of the caller's random numbers none is used
+    with torch.random.fork_rng():  # so that the caller's random numbers stay the same
         model = create_model(
             source["model"],
             1,
@@ -120,7 +113,7 @@ def build_network(source: Mapping[str, Any]) -> nn.Module:
             image_size=side,
             **source["options"],
         )
-    return FewShotNetwork(model, (channels, side, side)).backbone
+    return remove_classifier(model)
 
 
 def read_backbone(
@@ -133,7 +126,8 @@ def read_backbone(
         preprocessing = Preprocessing.from_dict(described["preprocessing"])
     except (LookupError, TypeError, ValueError, NeuralSimilarityError) as error:
         raise FileFormatError(
-            f"{path}: expected a description of a network, got one that makes none ({error})."
+            f"{path}: expected the description of a network, got one that cannot be built "
+            f"({error})."
         ) from error
     read_weights(Path(path), module)
     return module.eval(), described["source"], preprocessing, described["card"]
@@ -142,7 +136,7 @@ def read_backbone(
 def write_described(
     path: Path, module: nn.Module, kind: str, metadata: Mapping[str, Any], half: bool = False
 ) -> None:
-    """Write a module's numbers and what is known of it."""
+    """Write a module's weights and a description of it."""
     if half:
         module = copy.deepcopy(module)
         for tensor in (*module.parameters(), *module.buffers()):
@@ -153,9 +147,9 @@ def write_described(
 
 
 def read_description(path: Path, kind: str) -> dict[str, Any]:
-    """What a file of :func:`write_described` says of itself."""
+    """The description in a file of :func:`write_described`."""
     if not path.is_file():
-        raise FileFormatError(f"{path}: expected a file, got none of this name.")
+        raise FileFormatError(f"{path}: expected a file, got no file of this name.")
     try:
         with safe_open(path, framework="pt") as file:
             text = file.metadata() or {}
@@ -163,12 +157,12 @@ def read_description(path: Path, kind: str) -> dict[str, Any]:
     except (SafetensorError, OSError, ValueError) as error:
         raise FileFormatError(
             f"{path}: expected a safetensors file, got one that cannot be read ({error}). It is "
-            f"damaged or of another kind."
+            f"damaged, or another kind of file."
         ) from error
     if described.get("kind") != kind or described.get("version") != _VERSION:
         raise FileFormatError(
             f"{path}: expected a file of kind {kind!r}, version {_VERSION}, got "
-            f"{described.get('kind')!r}, {described.get('version')!r}. It is of another program or "
-            f"of a newer version."
+            f"{described.get('kind')!r}, {described.get('version')!r}. Another program or a newer "
+            f"version wrote it."
         )
     return described

@@ -1,5 +1,5 @@
 """Tuning on the support set of an episode: one episode at a time, or many at once."""
 
-from .many_episodes import SideBySide
+from .many_episodes import ManyEpisodes
 
-__all__ = ["SideBySide"]
+__all__ = ["ManyEpisodes"]

@@ -1,4 +1,4 @@
-"""A network of which some tensors belong to one episode, while the network stays as it is."""
+"""Parameters of one episode in place of the network's own, which stay as they are."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WEIGHT, BIAS = "classifier:weight", "classifier:bias"
 
 
 def scores_with(network: FewShotNetwork, tensors: Tensors, images: Tensor) -> Tensor:
-    """Scores ``(N, n_way)`` by the network's backbone with these tensors in place of its own."""
+    """Scores ``(N, n_way)`` of the network's backbone with these tensors in place of its own."""
     own = {name: tensor for name, tensor in tensors.items() if name not in (WEIGHT, BIAS)}
     features = functional_call(network.backbone, own, (images,)).flatten(1)
     return F.linear(features, tensors[WEIGHT], tensors[BIAS])
@@ -43,14 +43,14 @@ def scores_with(network: FewShotNetwork, tensors: Tensors, images: Tensor) -> Te
 
 def named_parameters(network: FewShotNetwork, names: Iterable[str]) -> Tensors:
     """These parameters of the backbone."""
-    known = dict(network.backbone.named_parameters())
-    return {name: known[name] for name in names}
+    parameters = dict(network.backbone.named_parameters())
+    return {name: parameters[name] for name in names}
 
 
 def similarity_names(backbone: nn.Module) -> list[str]:
     """The names of the parameters behind every similarity."""
-    wanted = {id(parameter) for parameter in similarity_parameters(backbone)}
-    return [name for name, parameter in backbone.named_parameters() if id(parameter) in wanted]
+    ids = {id(parameter) for parameter in similarity_parameters(backbone)}
+    return [name for name, parameter in backbone.named_parameters() if id(parameter) in ids]
 
 
 def with_similarity(backbone: nn.Module, kind: str) -> nn.Module:
@@ -61,5 +61,5 @@ def with_similarity(backbone: nn.Module, kind: str) -> nn.Module:
 
 
 def statistics(network: FewShotNetwork, policy: BatchNorm) -> AbstractContextManager[None]:
-    """What BatchNorm does while an episode is looked at."""
+    """Which statistics BatchNorm uses on the images of an episode."""
     return batch_statistics(network.backbone) if policy == "batch" else nullcontext()

@@ -1,7 +1,8 @@
-"""Episodes side by side in one pass through the backbone, each with similarities of its own.
+"""Many episodes in one pass through the backbone, each with similarities of its own.
 
-Episodes share the kernels W and differ in M alone. So their images make one batch, which all layers
-take as it comes, but for those with a similarity: there each episode's images meet its own MᵀW.
+Episodes share the kernels W and differ in M alone. So their images form one batch, which goes
+through all layers as usual. Only layers with a similarity treat the episodes separately: there the
+images of an episode meet its own MᵀW.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch.func import functional_call, vmap
 
 from ...nn.inventory import static_similarities
 
-__all__ = ["SideBySide"]
+__all__ = ["ManyEpisodes"]
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -25,11 +26,12 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-class SideBySide:
+class ManyEpisodes:
     """A backbone for several episodes at once.
 
     Args:
-        backbone: in evaluation, and as it is now: what its BatchNorm remembers is read here.
+        backbone: in evaluation mode. The statistics of its BatchNorm are read here, so later
+            changes to them have no effect.
     """
 
     def __init__(self, backbone: nn.Module) -> None:
@@ -42,8 +44,8 @@ class SideBySide:
         """Features ``(B, n, D)`` of images ``(B, n, C, H, W)``.
 
         Args:
-            tensors: the numbers behind the similarities, by name, each ``(B, ...)``.
-            images: as many of every episode.
+            tensors: the parameters behind the similarities, by name, each ``(B, ...)``.
+            images: equally many of every episode.
         """
         forwards = self._norms.copy()
         kernels = vmap(self._kernels)(tensors)
@@ -57,23 +59,23 @@ class SideBySide:
 
     @torch.no_grad()
     def works_for(self, tensors: dict[str, Tensor], images: Tensor) -> bool:
-        """Whether these are all similarities of convolutions, and a batch keeps episodes apart.
+        """Whether all similarities belong to convolutions and a batch keeps the episodes separate.
 
-        A backbone may do anything with a batch, so it is tried: two episodes of the same images
-        ``(n, C, H, W)`` and different similarities, beside each alone.
+        A backbone may do anything with a batch. So this tries it out: two episodes of the same
+        images ``(n, C, H, W)`` with different similarities, in one batch and one by one.
         """
         if set(tensors) != {name for names in self._names.values() for name in names}:
             return False
         pairs = {name: torch.stack([tensor, tensor + 0.1]) for name, tensor in tensors.items()}
         try:
             together = self.features(pairs, torch.stack([images, images]))
-        except RuntimeError:  # of a view, say, that wants another order of memory
+        except RuntimeError:  # for example of a view that needs another memory layout
             return False
         alone = torch.stack([
             functional_call(self.backbone, {name: pair[b] for name, pair in pairs.items()}, images)
             for b in range(2)
         ]).flatten(2)  # fmt: skip
-        # Far more than rounding, and far less than another episode's similarity makes of it.
+        # Far above rounding, and far below the effect of another episode's similarity.
         return torch.allclose(together, alone, rtol=0, atol=1e-4 * float(alone.abs().max()))
 
     def _kernels(self, tensors: dict[str, Tensor]) -> list[Tensor]:
@@ -93,21 +95,21 @@ def _layers(backbone: nn.Module) -> Iterator[tuple[str, nn.Conv2d]]:
     for path, layer in backbone.named_modules():
         stock = isinstance(layer, _CONVOLUTIONS) and "forward" not in vars(layer)
         if stock and "weight" in static_similarities(layer):
-            yield path, cast(nn.Conv2d, layer)  # the others have all that is used of it
+            yield path, cast(nn.Conv2d, layer)  # Conv1d and Conv3d have all that is used of it
 
 
 def _names(path: str, layer: nn.Module) -> dict[str, str]:
-    """What the numbers behind a layer's M are called by the backbone, and by the layer's weight."""
+    """The parameters behind a layer's M: names in the backbone to names in the layer's weight."""
     weight = layer.get_submodule("parametrizations.weight")
     prefix = ".".join(filter(None, (path, "parametrizations.weight.")))
-    own = {id(number) for number in static_similarities(layer)["weight"].parameters()}
+    own = {id(parameter) for parameter in static_similarities(layer)["weight"].parameters()}
     return {prefix + name: name for name, p in weight.named_parameters() if id(p) in own}
 
 
 def _norms(backbone: nn.Module) -> Iterator[tuple[nn.Module, Forward]]:
-    """BatchNorm that uses what it remembers, as the scale and shift that it is.
+    """Each BatchNorm with running statistics, as a scale and a shift.
 
-    PyTorch's own, in the backward pass, also sums up gradients that nobody asked for.
+    In the backward pass PyTorch's own BatchNorm also sums gradients that nobody needs here.
     """
     for module in backbone.modules():
         if type(module) not in _NORMS or module.training or "forward" in vars(module):
@@ -135,7 +137,7 @@ def _convolve(layer: nn.Conv2d, kernels: Tensor, input: Tensor) -> Tensor:
 
 @contextmanager
 def _replaced(forwards: dict[nn.Module, Forward]) -> Iterator[None]:
-    """Within, these modules compute something else."""
+    """Within the block, these modules use these functions as their ``forward``."""
     try:
         for module, forward in forwards.items():
             vars(module)["forward"] = forward

@@ -1,4 +1,4 @@
-"""A mean of losses, each differentiated as it comes, so that one at a time is in memory."""
+"""A mean of losses, each differentiated at once, so that only one is in memory at a time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["mean_one_by_one"]
+__all__ = ["mean_loss"]
 
 
-def mean_one_by_one(losses: Iterable[Tensor], parameters: Sequence[Tensor]) -> Tensor:
-    """The mean of losses, whose gradient is known before the next loss is made.
+def mean_loss(losses: Iterable[Tensor], parameters: Sequence[Tensor]) -> Tensor:
+    """The mean of losses; the gradient of each is computed before the next loss is.
 
-    The same as ``torch.stack(list(losses)).mean()``, but that what a loss was computed from is
-    forgotten at once. It can be differentiated once.
+    It equals ``torch.stack(list(losses)).mean()``, but the graph of a loss is freed at once. It can
+    be differentiated once.
 
     Args:
-        losses: made one after the other, as by a generator.
-        parameters: all that they depend on and that needs a gradient.
+        losses: computed one after the other, as by a generator.
+        parameters: all tensors that the losses depend on and that need a gradient.
     """
     if not torch.is_grad_enabled():
         return torch.stack(list(losses)).mean()
@@ -31,12 +31,12 @@ def mean_one_by_one(losses: Iterable[Tensor], parameters: Sequence[Tensor]) -> T
         sums = [a + b for a, b in zip(sums, slopes, strict=True)] if sums else list(slopes)
         values.append(loss.detach())
     gradients = [slope / len(values) for slope in sums]
-    mean: Tensor = _Known.apply(torch.stack(values).mean(), gradients, *parameters)  # type: ignore[no-untyped-call]
+    mean: Tensor = _KnownGradient.apply(torch.stack(values).mean(), gradients, *parameters)  # type: ignore[no-untyped-call]
     return mean
 
 
-class _Known(torch.autograd.Function):
-    """A number whose gradient is known already."""
+class _KnownGradient(torch.autograd.Function):
+    """A value whose gradient has been computed already."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *parameters: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A function of which only the arguments are kept, and that is computed again for its gradient."""
+"""A function that stores only its arguments, and is computed again for its gradient."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def recomputed(function: Function, tensors: Sequence[Tensor]) -> tuple[Tensor, .
     PyTorch's own checkpointing cannot be used around a function that takes gradients itself.
 
     Args:
-        function: takes tensors, and whether its result has to be differentiable. Nothing but its
-            arguments gets a gradient, so nothing else in it may need one.
+        function: takes tensors, and whether its result must be differentiable. Only its arguments
+            get a gradient, so nothing else in it may need one.
         tensors: its arguments.
     """
     results: tuple[Tensor, ...] = _Recomputed.apply(function, *tensors)  # type: ignore[no-untyped-call]

@@ -1,17 +1,17 @@
 """Tuning on the support set of an episode, by the paper's stochastic gradient descent.
 
-A linear classifier that begins at zero, or at prototypes, stays a combination of the support
-features X: ``W = Aᵀ X``. So all of its training happens in the coefficients A ``(n, n_way)`` and
-the products of features ``X Xᵀ (n, n)``, whatever the number of features, and for many episodes at
-once. The steps are those of ``torch.optim.SGD``, in exact arithmetic the very same.
+A linear classifier that starts at zero, or at prototypes, stays a combination of the support
+features X: ``W = Aᵀ X``. So its training needs only the coefficients A ``(n, n_way)`` and the
+products of features ``X Xᵀ (n, n)``, whatever the number of features, and can tune many episodes at
+once. In exact arithmetic the steps equal those of ``torch.optim.SGD``.
 
-Within the steps episodes are the last axis, ``(n, n_way, B)``: the others are short, and what runs
-along a short axis of memory is slow.
+Within the steps episodes are the last axis, ``(n, n_way, B)``: the others are short, and loops
+along a short axis of memory are slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,19 +28,22 @@ __all__ = [
     "one_hot",
     "products_of",
     "prototype_classifier",
+    "tune_coefficients",
 ]
 
-Start = Literal["zero", "prototypes"]
+Start = Literal["zero", "prototypes", "tuned"]
+"""Where a new classifier starts: at zero; at weights ``2 p`` and biases ``−‖p‖²``, which classify
+by the nearest prototype p; or where the paper's steps on the features end, which start at zero."""
 
 
 @dataclass(frozen=True)
 class SupportSGD:
-    """What methods that tune have in common: the paper's optimiser (Appendix C).
+    """The paper's optimiser (Appendix C), which all methods that tune share.
 
     Args:
         epochs: passes over the support set.
-        batch_size: images a step; None is the whole support set. Four is CloserLook's, whose
-            optimiser the paper's is. The order is the same in every episode.
+        batch_size: images a step; None is the whole support set. Four is CloserLook's, from which
+            the paper's optimiser comes. The order is the same in every episode.
         lr, momentum, dampening, weight_decay: as of ``torch.optim.SGD``.
     """
 
@@ -66,9 +69,9 @@ class SupportSGD:
         gradients: Callable[[list[Tensor], Tensor], list[Tensor]],
         images: int,
     ) -> list[Tensor]:
-        """Where ``start`` ends after all steps along ``gradients(tensors, rows)``.
+        """The tensors ``start`` after all steps along ``gradients(tensors, rows)``.
 
-        The tensors that ``gradients`` is given are changed in place after it returns.
+        After ``gradients`` returns, its arguments are changed in place.
         """
         tensors = [tensor.clone() for tensor in start]
         momenta: list[Tensor] = []
@@ -87,6 +90,35 @@ class SupportSGD:
             for tensor, momentum in zip(tensors, momenta, strict=True):
                 tensor.sub_(momentum, alpha=self.lr)
         return tensors
+
+
+def tune_coefficients(
+    X: Tensor, n_way: int, n_shot: int, start: Start, optimisers: Sequence[SupportSGD]
+) -> tuple[Tensor, Tensor]:
+    """Coefficients A ``(n, n_way, B)`` and biases ``(n_way, B)`` of tuned classifiers ``W = Aᵀ X``.
+
+    Args:
+        X: support features ``(B, n, D)``, class by class.
+        n_way, n_shot: their classes, and images of each.
+        start: ``"zero"`` or ``"prototypes"``; ``"tuned"`` takes the paper's steps first.
+        optimisers: the steps to take, one after the other.
+    """
+    products, labels = products_of(X), one_hot(n_way, n_shot, X).unsqueeze(-1)
+    A = torch.zeros_like(labels).repeat(1, 1, len(X))
+    bias = A.new_zeros(n_way, len(X))
+    if start == "prototypes":
+        A = A + 2 / n_shot * labels
+        bias = -(A * dots_of(products, A)).sum(0) / 4
+
+    def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
+        A, bias = tensors
+        scores = dots_of(products[rows], A) + bias
+        errors = (scores.softmax(1) - labels[rows]) / len(rows)
+        return [torch.zeros_like(A).index_copy_(0, rows, errors), errors.sum(0)]
+
+    for optimiser in (*([SupportSGD()] if start == "tuned" else []), *optimisers):
+        A, bias = optimiser.descend([A, bias], gradients, X.shape[1])
+    return A, bias
 
 
 def one_hot(n_way: int, n_shot: int, like: Tensor) -> Tensor:

@@ -12,12 +12,12 @@ from torch import Tensor
 from ..batches import BatchNorm, query_labels
 from ..network import FewShotNetwork
 from .episode_parameters import BIAS, WEIGHT, Tensors, named_parameters, scores_with, statistics
-from .many_episodes import SideBySide
-from .support_sgd import Start, SupportSGD, prototype_classifier
+from .many_episodes import ManyEpisodes
+from .support_sgd import Start, SupportSGD, prototype_classifier, tune_coefficients
 
 __all__ = ["tuned_scores"]
 
-_IMAGES = 64  # of all episodes together, that are classified at a time
+_IMAGES = 64  # queries of all episodes together that are classified at a time
 
 
 def tuned_scores(
@@ -36,32 +36,34 @@ def tuned_scores(
 
     Args:
         sgd: the steps to take.
-        network: whose parameters are tuned; it stays as it is.
-        names: which parameters of its backbone.
+        network: the network to tune; its own parameters do not change.
+        names: which parameters of its backbone are tuned.
         support: ``(B, n_way, n_shot, C, H, W)``.
         query: ``(B, Q, C, H, W)``.
-        start: where the classifier begins.
+        start: where the classifier starts.
         batch_norm: which statistics BatchNorm uses.
     """
     own = {name: tensor.detach() for name, tensor in named_parameters(network, names).items()}
     with statistics(network, batch_norm):
-        firsts = [own | _first_classifier(start, network, shown) for shown in support]
-        together = SideBySide(network.backbone)
-        if batch_norm == "running" and together.works_for(own, support[0].flatten(0, 1)[:2]):
-            return _together(sgd, together, firsts, support, query)
+        firsts = [own | _first_classifier(start, network, images) for images in support]
+        episodes = ManyEpisodes(network.backbone)
+        if batch_norm == "running" and episodes.works_for(own, support[0].flatten(0, 1)[:2]):
+            return _together(sgd, episodes, firsts, support, query)
         scores = []
-        for first, shown, asked in zip(firsts, support, query, strict=True):
-            last = _tuned(sgd, partial(scores_with, network), first, shown, batch_norm)
+        for first, images, queries in zip(firsts, support, query, strict=True):
+            last = _tuned(sgd, partial(scores_with, network), first, images, batch_norm)
             with torch.no_grad():
-                scores.append(scores_with(network, last, asked))
+                scores.append(scores_with(network, last, queries))
         return torch.stack(scores)
 
 
 def _together(
-    sgd: SupportSGD, together: SideBySide, firsts: list[Tensors], support: Tensor, query: Tensor
+    sgd: SupportSGD, episodes: ManyEpisodes, firsts: list[Tensors], support: Tensor, query: Tensor
 ) -> Tensor:
+    """Scores of all queries, where all episodes take their steps in one pass."""
+
     def scores_of(tensors: Tensors, images: Tensor) -> Tensor:
-        features = together.features({name: tensors[name] for name in own}, images)
+        features = episodes.features({name: tensors[name] for name in own}, images)
         return torch.baddbmm(tensors[BIAS].unsqueeze(1), features, tensors[WEIGHT].mT)
 
     first = {name: torch.stack([each[name] for each in firsts]) for name in firsts[0]}
@@ -86,13 +88,13 @@ def _tuned(
 
     def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
         leaves = [tensor.detach().requires_grad_() for tensor in tensors]
-        mine = dict(zip(first, leaves, strict=True))
+        parameters = dict(zip(first, leaves, strict=True))
         if batch_norm == "batch":  # its statistics are those of the whole support set
-            scores = scores_of(mine, images).index_select(-2, rows)
+            scores = scores_of(parameters, images).index_select(-2, rows)
         else:
-            scores = scores_of(mine, images.index_select(-4, rows))
-        wanted = labels[rows].expand(scores.shape[:-1])
-        loss = F.cross_entropy(scores.flatten(0, -2), wanted.flatten(), reduction="sum")
+            scores = scores_of(parameters, images.index_select(-4, rows))
+        targets = labels[rows].expand(scores.shape[:-1])
+        loss = F.cross_entropy(scores.flatten(0, -2), targets.flatten(), reduction="sum")
         return list(torch.autograd.grad(loss / len(rows), leaves, materialize_grads=True))
 
     last = sgd.descend(list(first.values()), gradients, images.shape[-4])
@@ -105,5 +107,9 @@ def _first_classifier(start: Start, network: FewShotNetwork, support: Tensor) ->
         zero = support.new_zeros(n_way, network.num_features)
         return {WEIGHT: zero, BIAS: zero[:, 0]}
     with torch.no_grad():
-        features = network(support.flatten(0, 1)).unflatten(0, support.shape[:2])
-        return dict(zip((WEIGHT, BIAS), prototype_classifier(features), strict=True))
+        features = network(support.flatten(0, 1))
+        if start == "tuned":
+            A, bias = tune_coefficients(features[None], n_way, support.shape[1], "tuned", [])
+            return {WEIGHT: A[..., 0].mT @ features, BIAS: bias[..., 0]}
+        classifier = prototype_classifier(features.unflatten(0, support.shape[:2]))
+        return dict(zip((WEIGHT, BIAS), classifier, strict=True))

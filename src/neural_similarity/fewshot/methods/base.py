@@ -1,8 +1,8 @@
 """What a few-shot method is: one loop trains all of them, one loop evaluates all of them.
 
 Shapes, throughout: B episodes of ``n_way`` classes with ``n_shot`` support images and Q queries.
-Support images lie class by class, ``(B, n_way, n_shot, C, H, W)``: their place is their label.
-Queries are a plain list, ``(B, Q, C, H, W)``, and come without labels wherever scores are made.
+Support images are sorted by class, ``(B, n_way, n_shot, C, H, W)``: their index is their label.
+Queries are a plain list, ``(B, Q, C, H, W)``, and have no labels wherever scores are computed.
 
 Training, in outline::
 
@@ -10,7 +10,7 @@ Training, in outline::
     loss = method.loss(network, Images(images, labels))  # method.trains_on == "images"
     loss = method.loss(network, as_tasks(support, query))  # method.trains_on == "episodes"
 
-Evaluation, in outline, under ``torch.no_grad()`` (what adapts by gradients switches them on)::
+Evaluation, in outline, under ``torch.no_grad()`` (methods that need gradients enable them)::
 
     network.eval()
     if method.from_features:  # embed every image once
@@ -43,13 +43,13 @@ __all__ = ["FeatureMethod", "Method"]
 class Method(ABC):
     """A way to learn from few images: a frozen set of hyperparameters, and pure functions.
 
-    All state is in the network that :meth:`build` makes. Fields are a method's options; whole
-    numbers among them are at least one, and others at least zero.
+    All state is in the network that :meth:`build` returns. The fields are the method's options;
+    integer options must be at least one, other numbers at least zero.
 
     Args:
         batch_norm: which statistics BatchNorm uses on test images: ``"running"``, those of
-            training, so that every query is classified on its own (inductive); ``"batch"``, those
-            of the episode's images, so that queries tell of each other (transductive).
+            training, so that every query is classified independently (inductive); ``"batch"``,
+            those of the episode's images, so that queries influence each other (transductive).
     """
 
     batch_norm: BatchNorm = "running"
@@ -57,9 +57,9 @@ class Method(ABC):
     name: ClassVar[str]
     trains_on: ClassVar[Literal["images", "episodes"]] = "episodes"
     similarity: ClassVar[Literal["none", "static", "dynamic"]] = "none"
-    """What ``create_model`` should put on the backbone."""
+    """Which similarity ``create_model`` should put on the backbone."""
     starts_from: ClassVar[str | None] = None
-    """The method whose trained backbone is handed to :meth:`build`; None begins from scratch."""
+    """The method whose trained backbone :meth:`build` takes; None starts from scratch."""
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
@@ -68,17 +68,17 @@ class Method(ABC):
 
     @property
     def from_features(self) -> bool:
-        """Whether ``embed`` and ``feature_scores`` do the same as ``scores``, only faster."""
+        """Whether ``embed`` and ``feature_scores`` compute the same as ``scores``, but faster."""
         return False
 
     def build(
         self, backbone: nn.Module, num_classes: int, image_shape: tuple[int, int, int]
     ) -> FewShotNetwork:
-        """The network: the backbone without its classifier, and what the method puts on it.
+        """The network: the backbone without its classifier, and the method's own head.
 
         Args:
             backbone: any network of ``create_model``, or any module that returns features. It
-                becomes part of the network, and loses its classifier (``get_classifier``).
+                becomes part of the network; its classifier (``get_classifier``) is removed.
             num_classes: base classes, or ways of the training episodes.
             image_shape: ``(C, H, W)``.
         """
@@ -88,17 +88,17 @@ class Method(ABC):
         return network
 
     def prepare(self, backbone: nn.Module) -> nn.Module:
-        """The backbone with what the method needs on it."""
+        """The backbone with the similarity that the method needs."""
         return backbone
 
     def head(self, network: FewShotNetwork, num_classes: int) -> nn.Module:
-        """What has state besides the backbone: here, a classifier if there are labels to learn."""
+        """The state besides the backbone: by default a classifier, if training uses labels."""
         if self.trains_on == "images":
             return nn.Linear(network.num_features, num_classes)
         return nn.Identity()
 
     def loss(self, network: FewShotNetwork, batch: Images | Tasks) -> Tensor:
-        """What training minimises: cross-entropy of base classes, or of the queries' scores."""
+        """The training loss: cross-entropy of the base classes, or of the queries' scores."""
         if isinstance(batch, Images):
             return F.cross_entropy(network.head(network(batch.images)), batch.labels)
         scores = self.scores(network, batch.support, batch.query)
@@ -106,16 +106,16 @@ class Method(ABC):
 
     @abstractmethod
     def scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
-        """How much each query looks like each class, ``(B, Q, n_way)``; the network stays as is."""
+        """Scores ``(B, Q, n_way)`` of every query for every class; the network does not change."""
 
     def adapted(self, network: FewShotNetwork, n_way: int) -> int:
-        """How many numbers are fitted to the support set of an episode."""
+        """How many parameters are fitted to the support set of an episode."""
         return 0
 
 
 @dataclass(frozen=True)
 class FeatureMethod(Method):
-    """A method that reads nothing of an image but its features, which no episode changes."""
+    """A method that uses only the features of an image, which are the same in every episode."""
 
     @property
     def from_features(self) -> bool:
@@ -138,12 +138,13 @@ class FeatureMethod(Method):
             return torch.cat([self._scores(network, *pair) for pair in pairs])
 
     def _scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
-        # Support and queries go together, so that BatchNorm sees all of them while it learns.
+        # Support and queries form one batch, so that BatchNorm sees all of them in training.
         images = torch.cat((support.flatten(0, 2), query.flatten(0, 1)))
         features = self.embed(network, images)
-        apart = features.split((len(images) - query.shape[:2].numel(), query.shape[:2].numel()))
-        shown = apart[0].unflatten(0, support.shape[:3])
-        return self.feature_scores(network, shown, apart[1].unflatten(0, query.shape[:2]))
+        supports, queries = features.tensor_split([support.shape[:3].numel()])
+        return self.feature_scores(
+            network, supports.unflatten(0, support.shape[:3]), queries.unflatten(0, query.shape[:2])
+        )
 
 
 def _check_option(where: str, name: str, value: object, kind: Any) -> None:

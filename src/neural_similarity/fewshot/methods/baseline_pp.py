@@ -1,4 +1,8 @@
-"""Baseline++: a classifier by angles (Chen and others, 2019, "A closer look at few-shot ...")."""
+"""Baseline++: a classifier by angles (Chen and others, 2019).
+
+Paper: "A Closer Look at Few-shot Classification",
+https://arxiv.org/abs/1904.04232.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +36,13 @@ class CosineClassifier(nn.Module):
 @register_method
 @dataclass(frozen=True)
 class BaselinePP(SupportSGD, FeatureMethod):
-    """Finetuning in which class and image are compared by their angle, in training and after.
+    """Finetuning that compares class and image by their angle, in training and in tests.
 
-    A new classifier begins at the mean of the support images' directions, as a vector of length
-    zero has no angle. It is tuned with the scale that training ended with.
+    A new classifier starts at the mean of the support images' directions, as a vector of length
+    zero has no angle. It is tuned with the scale at which training ended.
 
     Args:
-        scale: α to begin with.
+        scale: the first α.
     """
 
     scale: float = 10.0
@@ -60,16 +64,16 @@ class BaselinePP(SupportSGD, FeatureMethod):
             A, dots = tensors  # of the classes' vectors w = Aᵀ X, and X w
             lengths = _lengths(A, dots)
             cosines = dots[rows] / lengths
-            wrong = (scale * cosines).softmax(1) - labels[rows]
-            wrong *= scale / len(rows) / lengths
+            errors = (scale * cosines).softmax(1) - labels[rows]
+            errors *= scale / len(rows) / lengths
             # d cos(x, w) / dw = (x − cos(x, w) w/‖w‖) / ‖w‖, in coefficients of X.
-            along = -(wrong * cosines).sum(0) / lengths
-            slope, moved = (A * along).index_add_(0, rows, wrong), dots * along
-            for row, error in zip(products[rows], wrong, strict=True):
-                moved.addcmul_(row.unsqueeze(1), error)
-            return [slope, moved]
+            along = -(errors * cosines).sum(0) / lengths
+            slope, dots_slope = (A * along).index_add_(0, rows, errors), dots * along
+            for row, error in zip(products[rows], errors, strict=True):
+                dots_slope.addcmul_(row.unsqueeze(1), error)
+            return [slope, dots_slope]
 
-        # Steps are linear: X w takes those of A times the products, cheaper than anew each time.
+        # Steps are linear, so X w takes the steps of A times the products: cheaper than X w anew.
         start = (labels / n_shot).repeat(1, 1, len(X))
         A, dots = self.descend([start, dots_of(products, start)], gradients, X.shape[1])
         directions = (A / _lengths(A, dots)).permute(2, 0, 1)

@@ -1,4 +1,7 @@
-"""Dynamic NSN (Section 7.2): the network adapts to its input, so only the classifier is tuned."""
+"""Dynamic NSN (Section 7.2): the network adapts to its input, so only the classifier is tuned.
+
+Paper: "Neural Similarity Learning", https://arxiv.org/abs/1910.13003.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ __all__ = ["Dynamic"]
 class Dynamic(TunedClassifier):
     """A dynamic network trained on base classes; new classes get a new linear classifier.
 
-    Its predictors have learned which similarity suits which input, and are used as they are.
+    Its predictors have learned which similarity suits which input; they do not change any more.
     """
 
     name: ClassVar[str] = "dynamic"

@@ -1,4 +1,8 @@
-"""Finetuning: the baseline of Table 6."""
+"""Finetuning: the baseline of Table 6, which is the Baseline of Chen and others (2019).
+
+Paper: "A Closer Look at Few-shot Classification",
+https://arxiv.org/abs/1904.04232.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ class Finetune(TunedClassifier):
     """A network trained on base classes; new classes get a new linear classifier.
 
     Args:
-        tune: ``"classifier"`` alone, or ``"all"`` parameters of the backbone with it.
+        tune: ``"classifier"``, or ``"all"``: also all parameters of the backbone.
     """
 
     tune: Literal["classifier", "all"] = "classifier"

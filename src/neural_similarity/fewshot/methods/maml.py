@@ -1,4 +1,8 @@
-"""Model-agnostic meta-learning (Finn, Abbeel and Levine, 2017)."""
+"""Model-agnostic meta-learning (Finn, Abbeel and Levine, 2017).
+
+Paper: "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks",
+https://arxiv.org/abs/1703.03400.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,10 @@ __all__ = ["MAML"]
 @register_method
 @dataclass(frozen=True)
 class MAML(MetaLearned):
-    """A network trained so that a few gradient steps on a support set make it right for queries.
+    """A network trained such that a few gradient steps on a support set classify its queries.
 
     All parameters and the classifier are adapted. Second order, unless ``first_order``. The
-    published numbers are transductive: ``batch_norm="batch"``.
+    published results are transductive: ``batch_norm="batch"``.
 
     Args:
         test_steps: gradient steps at test time.

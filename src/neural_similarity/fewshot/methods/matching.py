@@ -1,4 +1,7 @@
-"""Matching networks (Vinyals and others, 2016)."""
+"""Matching networks (Vinyals and others, 2016).
+
+Paper: "Matching Networks for One Shot Learning", https://arxiv.org/abs/1606.04080.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ class Matching(FeatureMethod):
     Scores are the logarithms of these probabilities.
 
     Args:
-        scale: α, one in the paper; CloserLook's 100 lets attention be as sharp as it needs to be.
+        scale: α. The paper uses 1; the 100 of CloserLook allows sharper attention.
         fce: full context embeddings: f and g see the whole support set.
-        fce_steps: how often f looks at it.
+        fce_steps: how often f reads it.
     """
 
     scale: float = 100.0
@@ -52,10 +55,10 @@ class Matching(FeatureMethod):
 
 
 class FullContext(nn.Module):
-    """The paper's functions g (an LSTM both ways along the support set) and f (one that attends).
+    """The paper's functions g (a bidirectional LSTM over the support set) and f (with attention).
 
     Args:
-        features: D, of what comes in and goes out.
+        features: D, of input and output.
         steps: how often f reads.
     """
 
@@ -71,17 +74,17 @@ class FullContext(nn.Module):
         return support, self.read(support, query)
 
     def in_context(self, support: Tensor) -> Tensor:
-        """g: each image with what stands before and behind it."""
-        seen: Tensor = self.along(support)[0]
-        forth, back = seen.chunk(2, dim=-1)
-        return support + forth + back
+        """g: each image in the context of those before and after it."""
+        states: Tensor = self.along(support)[0]
+        forward, backward = states.chunk(2, dim=-1)
+        return support + forward + backward
 
     def read(self, support: Tensor, query: Tensor) -> Tensor:
-        """f: each query with what it reads of the support set, in whatever order that is."""
+        """f: each query with what it reads from the support set, whose order does not matter."""
         shape, flat = query.shape, query.flatten(0, 1)
         state, cell, read = flat, torch.zeros_like(flat), torch.zeros_like(flat)
         for _ in range(self.steps):
-            # The paper's state [h, r]: what multiplies r may as well stand with the input.
+            # The paper's state is [h, r]; here r is part of the input, which is the same.
             hidden, cell = self.reader(torch.cat((flat, read), dim=1), (state, cell))
             state = hidden + flat
             attention = (state.reshape(shape) @ support.mT).softmax(-1)

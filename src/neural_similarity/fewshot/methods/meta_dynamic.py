@@ -1,4 +1,7 @@
-"""Meta-learned dynamic NSN: what Section 7.2 leaves for the future."""
+"""Meta-learned dynamic NSN, which Section 7.2 leaves for future work.
+
+Paper: "Neural Similarity Learning", https://arxiv.org/abs/1910.13003.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,15 @@ __all__ = ["MetaDynamic"]
 class MetaDynamic(MetaSimilarity):
     """The trained network of the dynamic NSN, whose predictors learn to adapt to an episode.
 
-    A whole predictor has tens of thousands of numbers, too many for a handful of images. By
-    default only gain and bias of its last BatchNorm are meta-learned and adapted: for a diagonal,
-    how much each tap follows the input, and nine numbers that do not, which are a static
-    similarity. So this is the meta-learned static NSN on top of the dynamic one.
+    A whole predictor has tens of thousands of parameters, too many for a handful of images. By
+    default only the gains and biases of its last BatchNorm are meta-learned and adapted: for a
+    diagonal, nine gains, which say how much each tap follows the input, and nine biases, which are
+    a static similarity. So this is the meta-learned static NSN on top of the dynamic one.
 
     Args:
-        part: ``"gains"``, as above; ``"last"``, the last layer with its BatchNorm; ``"all"``.
-            Predictors without BatchNorm have no gains: their last layer is taken. Of a predictor
-            of your own all is taken.
+        part: ``"gains"``, as above; ``"last"``, the last layer with its BatchNorm; ``"all"``. In
+            predictors without BatchNorm, ``"gains"`` means the last layer. Of a predictor class
+            that is not from this library, all parameters are adapted.
     """
 
     part: Literal["gains", "last", "all"] = "gains"
@@ -42,17 +45,18 @@ class MetaDynamic(MetaSimilarity):
         return with_similarity(backbone, "dynamic")
 
     def names(self, network: FewShotNetwork) -> list[str]:
-        left_out = {
+        fixed = {
             id(parameter)
             for module in network.backbone.modules()
             if isinstance(module, TwoLayers) and self.part != "all"
-            for parameter in self._left_out(module)
+            for parameter in self._fixed(module)
         }
-        known = dict(network.backbone.named_parameters())
+        parameters = dict(network.backbone.named_parameters())
         names = similarity_names(network.backbone)
-        return [name for name in names if id(known[name]) not in left_out]
+        return [name for name in names if id(parameters[name]) not in fixed]
 
-    def _left_out(self, predictor: TwoLayers) -> list[nn.Parameter]:
+    def _fixed(self, predictor: TwoLayers) -> list[nn.Parameter]:
+        """The parameters of a predictor that no episode adapts."""
         before = [predictor.first, predictor.first_norm]
         if self.part == "gains" and not isinstance(predictor.last_norm, nn.Identity):
             before.append(predictor.last)

@@ -1,4 +1,8 @@
-"""What meta-learned methods have in common: gradient steps that training looks through."""
+"""What meta-learned methods share: training differentiates through gradient steps.
+
+Paper: Finn, Abbeel and Levine (2017), "Model-Agnostic Meta-Learning for Fast Adaptation of Deep
+Networks", https://arxiv.org/abs/1703.03400.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from ..inner_loop.episode_parameters import (
     scores_with,
     statistics,
 )
-from ..inner_loop.mean_loss import mean_one_by_one
+from ..inner_loop.mean_loss import mean_loss
 from ..inner_loop.support_sgd import prototype_classifier
 from ..network import FewShotNetwork
 from .base import Method
@@ -32,24 +36,24 @@ __all__ = ["MetaLearned"]
 
 @dataclass(frozen=True)
 class MetaLearned(Method):
-    """Model-agnostic meta-learning (Finn, Abbeel and Levine, 2017) over part of a network.
+    """Model-agnostic meta-learning over part of a network.
 
     In an episode some parameters θ of the backbone and a classifier take gradient steps on the
-    support set; training moves their beginning so that the queries are right after these steps.
-    Tasks are looked at one by one, and only one is in memory at a time: the mean loss of B tasks is
-    that of each, added and divided, and so is its gradient, which can be taken once.
-    Only θ and the classifier exist anew for every step; all else is shared by steps and tasks.
+    support set. Training learns where they start, such that the queries are classified correctly
+    after these steps. Tasks are processed one by one, and only one is in memory at a time: the
+    mean loss of B tasks is a sum over tasks, and so is its gradient, which can be computed once.
+    Only θ and the classifier are copied for every step; all else is shared by steps and tasks.
 
-    While the backbone is trained, BatchNorm uses the statistics of the images at hand, whichever
-    policy applies to test images. With ``"batch"``, those of the support set serve the steps, and
-    those of the queries the queries, as in the original. A task has all of its images in one
-    process, so ``sync_batch_norm`` changes nothing here.
+    While the backbone is trained, BatchNorm uses the statistics of the current images, whichever
+    policy applies to test images. With ``"batch"``, the steps use the statistics of the support
+    set, and the queries those of the queries, as in the original. All images of a task are in one
+    process, so ``sync_batch_norm`` has no effect here.
 
     Args:
         first_order: leave out second derivatives.
         inner_steps: gradient steps in training.
-        inner_lr: their size.
-        start: where the classifier begins: ``"learned"``, by training, for one number of ways;
+        inner_lr: the learning rate of these steps.
+        start: where the classifier starts: ``"learned"``, by training, for one number of ways;
             ``"zero"``; or ``"prototypes"``.
     """
 
@@ -72,7 +76,7 @@ class MetaLearned(Method):
             return super().loss(network, batch)
         parameters = [p for p in network.parameters() if p.requires_grad]
         with each_alone(network):
-            return mean_one_by_one(self._losses(network, batch), parameters)
+            return mean_loss(self._losses(network, batch), parameters)
 
     def _losses(self, network: FewShotNetwork, batch: Tasks) -> Iterator[Tensor]:
         for support, query, labels in zip(*batch, strict=True):
@@ -81,11 +85,11 @@ class MetaLearned(Method):
 
     def scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         scores = []
-        for shown, asked in zip(support, query, strict=True):
+        for images, queries in zip(support, query, strict=True):
             with statistics(network, self.batch_norm):
-                tensors = self.fit(network, shown, self.steps_in_tests, False)
+                tensors = self.fit(network, images, self.steps_in_tests, False)
                 with torch.no_grad():
-                    scores.append(scores_with(network, tensors, asked))
+                    scores.append(scores_with(network, tensors, queries))
         return torch.stack(scores)
 
     @property
@@ -140,8 +144,8 @@ class MetaLearned(Method):
             if not isinstance(head, nn.Linear) or head.out_features != n_way:
                 raise ShapeError(
                     f"{self.name}: expected episodes of {getattr(head, 'out_features', 0)} ways, "
-                    f"got {n_way}. The beginning of the classifier was learned for that many. Use "
-                    f"as many ways as in training, or train with start='zero' or 'prototypes'."
+                    f"got {n_way}. The start of the classifier was learned for that many. Use as "
+                    f"many ways as in training, or train with start='zero' or 'prototypes'."
                 )
             return _apart(head.weight), _apart(head.bias)
         if self.start == "prototypes":
@@ -152,9 +156,9 @@ class MetaLearned(Method):
 
 
 def _apart(parameter: Tensor) -> Tensor:
-    """The same numbers, at which a gradient step ends and training does not.
+    """The same values; the gradient of an inner step ends here, that of training does not.
 
-    Prototypes are functions of θ, too, but a step takes them for numbers of their own.
+    Prototypes are functions of θ, too, but a step treats them as independent of θ.
     """
     if parameter.requires_grad:
         return parameter.view_as(parameter)

@@ -1,4 +1,7 @@
-"""Meta-learned static NSN (Section 7.2): MAML over the similarity, on a trained network."""
+"""Meta-learned static NSN (Section 7.2): MAML over the similarity, on a trained network.
+
+Paper: "Neural Similarity Learning", https://arxiv.org/abs/1910.13003.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,16 @@ __all__ = ["MetaSimilarity", "MetaStatic"]
 
 @dataclass(frozen=True)
 class MetaSimilarity(MetaLearned):
-    """MAML over similarities and classifier of a network whose weights are trained and held.
+    """MAML over similarities and classifier of a trained network, whose weights are frozen.
 
-    BatchNorm keeps the statistics of pretraining throughout. The classifier begins at zero, though
-    the paper meta-learns its beginning, too: as the classes of an episode have no order, there is
-    nothing to learn there, and zero serves any number of ways (``start="learned"`` is the paper's).
+    BatchNorm always keeps the statistics of pretraining. The classifier starts at zero, though the
+    paper meta-learns its start, too: as the classes of an episode have no order, there is nothing
+    to learn, and zero works for any number of ways (``start="learned"`` is the paper's).
 
     Args:
         classifier_steps: further steps of the classifier alone, in training and in tests.
-        recompute: keep only similarity and classifier of each step, and compute the rest again for
-            the gradient: some more time (an eighth for CNN-4), memory for one step instead of all.
+        recompute: store only similarity and classifier of each step, and compute the rest again for
+            the gradient: a little more time (an eighth for CNN-4), memory for one step, not all.
     """
 
     inner_lr: float = 0.2
@@ -91,10 +94,10 @@ class MetaSimilarity(MetaLearned):
 @register_method
 @dataclass(frozen=True)
 class MetaStatic(MetaSimilarity):
-    """The trained network of the static NSN, its similarity meta-learned: between it and MAML.
+    """The trained network of the static NSN with a meta-learned similarity.
 
-    The similarity begins where training took it, and takes five steps with the classifier, which
-    then takes twenty more.
+    The similarity starts at its meta-learned value and takes five steps together with the
+    classifier, which then takes twenty more.
     """
 
     name: ClassVar[str] = "meta_static"

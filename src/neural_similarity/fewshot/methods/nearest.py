@@ -1,4 +1,7 @@
-"""Nearest neighbour: a baseline of Table 6."""
+"""Nearest neighbour: a baseline of Table 6, as in Ravi and Larochelle (2017).
+
+Paper: "Optimization as a Model for Few-Shot Learning", https://openreview.net/forum?id=rJY0-Kcll.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class Nearest(FeatureMethod):
     """A network trained on base classes; a query belongs to the class of the nearest support image.
 
     Args:
-        metric: near in angle (``"cosine"``) or in distance (``"euclidean"``).
+        metric: compare by angle (``"cosine"``) or by distance (``"euclidean"``).
     """
 
     metric: Literal["cosine", "euclidean"] = "cosine"

@@ -1,4 +1,7 @@
-"""Prototypical networks (Snell, Swersky and Zemel, 2017)."""
+"""Prototypical networks (Snell, Swersky and Zemel, 2017).
+
+Paper: "Prototypical Networks for Few-shot Learning", https://arxiv.org/abs/1703.05175.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ __all__ = ["Proto", "squared_distances"]
 @register_method
 @dataclass(frozen=True)
 class Proto(FeatureMethod):
-    """A class is the mean of its support features; a query belongs to the nearest.
+    """A class is the mean of its support features; a query belongs to the nearest class.
 
-    The backbone is trained on episodes so that the softmax over negative squared distances is
-    right. Nothing is adapted at test time.
+    Training on episodes minimises the cross-entropy of the softmax over negative squared
+    distances. Nothing is adapted at test time.
     """
 
     name: ClassVar[str] = "proto"

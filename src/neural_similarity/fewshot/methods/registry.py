@@ -1,4 +1,4 @@
-"""Which few-shot methods there are, by name."""
+"""The few-shot methods by name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from ... import _check
+from ...errors import RunError
 from .base import Method
 
 __all__ = ["create_method", "list_methods", "register_method"]
@@ -15,7 +16,16 @@ _Class = TypeVar("_Class", bound=type[Method])
 
 
 def register_method(cls: _Class) -> _Class:
-    """Make a method known by its name (a class decorator, above ``@dataclass``)."""
+    """Register a method under its name (a class decorator, above ``@dataclass``).
+
+    A class may be defined again, as in a notebook; another class of the same name is refused.
+    """
+    before = _REGISTRY.get(cls.name, cls)
+    if (before.__module__, before.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise RunError(
+            f"register_method: expected a new name, got {cls.name!r} again. It is the name of "
+            f"{before.__module__}.{before.__qualname__}. Choose another name."
+        )
     _REGISTRY[cls.name] = cls
     return cls
 
@@ -30,7 +40,7 @@ def list_methods() -> list[str]:
 
 
 def create_method(name: str, **options: Any) -> Method:
-    """A method by name, with other hyperparameters than its usual ones.
+    """A method by name; options replace its default hyperparameters.
 
     >>> create_method("proto", batch_norm="batch")
     Proto(batch_norm='batch')
@@ -43,5 +53,5 @@ def create_method(name: str, **options: Any) -> Method:
 
 
 def option_names(cls: type[Method]) -> list[str]:
-    """What can be set of a method."""
+    """The names of a method's options."""
     return [field.name for field in fields(cls)]

@@ -1,4 +1,8 @@
-"""Relation networks (Sung and others, 2018)."""
+"""Relation networks (Sung and others, 2018).
+
+Paper: "Learning to Compare: Relation Network for Few-Shot Learning",
+https://arxiv.org/abs/1711.06025.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,14 @@ __all__ = ["Relation", "RelationHead"]
 @register_method
 @dataclass(frozen=True)
 class Relation(FeatureMethod):
-    """A network is trained to tell how much a query and a class have to do with each other.
+    """A network that is trained to predict whether a query belongs to a class.
 
-    It reads the two maps of features one behind the other and answers between 0 and 1; training
-    asks for 1 if they belong together and for 0 if not (squared error). The map of a class is the
-    mean over its support images: the paper's sum, but for a factor, so that shots may change.
+    It reads the two feature maps, concatenated along the channels, and returns a score between 0
+    and 1; the target is 1 if they belong together and 0 if not (squared error). The map of a class
+    is the mean over its support images: the paper's sum up to a factor, so that the number of
+    shots may change.
 
-    The maps should have some size left: a backbone that pools less often, as the paper's does, is
+    The maps should not be too small. A backbone that pools less often, as the paper's does, is
     ``create_model("cnn4", depths=(2, 2), growth=(1, 1))``.
 
     Args:

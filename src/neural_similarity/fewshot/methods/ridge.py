@@ -1,74 +1,105 @@
-"""Ridge regression as the network of an episode: R2D2 (Bertinetto and others, 2019)."""
+"""Ridge regression on features of unit length, its strength chosen by leaving one image out.
+
+Papers: Hoerl and Kennard (1970), "Ridge Regression: Biased Estimation for Nonorthogonal Problems",
+https://doi.org/10.1080/00401706.1970.10488634; the closed form of the leave-one-out error is in
+Rifkin and Lippert (2007), "Notes on Regularized Least Squares",
+https://dspace.mit.edu/handle/1721.1/37318.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
-from typing import ClassVar, cast
+from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
-from ...errors import RunError
+from ..batches import query_labels
 from ..network import FewShotNetwork
 from .base import FeatureMethod
 from .registry import register_method
 
-__all__ = ["Ridge", "RidgeHead"]
+__all__ = ["RIDGES", "Ridge", "fit_ridge"]
 
-
-class RidgeHead(nn.Module):
-    """The numbers that training learns besides the features: λ > 0, a scale and a bias."""
-
-    def __init__(self, ridge: float, scale: float) -> None:
-        super().__init__()
-        self.log_ridge = nn.Parameter(torch.tensor(log(ridge)))
-        self.scale = nn.Parameter(torch.tensor(scale))
-        self.bias = nn.Parameter(torch.tensor(0.0))
+RIDGES = 10.0 ** torch.arange(-3.0, 1.5, 0.5, dtype=torch.float64)
+"""The values of λ to choose from, as shares of the mean squared length of the centred features."""
 
 
 @register_method
 @dataclass(frozen=True)
 class Ridge(FeatureMethod):
-    r"""A linear classifier of the support set in closed form, through which training looks.
+    """A network trained on base classes; new classes by ridge regression on unit features.
 
-    With support features X ``(n, D)``, n = n_way · n_shot, and one-hot labels Y:
-
-    .. math:: W = X^\top (X X^\top + \lambda I)^{-1} Y, \qquad
-        s = \alpha \, x^\top W + \beta
-
-    which by Woodbury's identity is ridge regression, at the cost of an n × n system instead of a
-    D × D one.
+    Features are scaled to unit length, and :func:`fit_ridge` fits the classifier, with a λ of its
+    own for every episode. There is nothing to tune. Method ``r2d2`` learns λ and trains the
+    features through the regression.
 
     Args:
-        ridge: λ to begin with.
-        scale: α to begin with; β begins at 0.
+        scale: a factor of the scores; without it, right and wrong differ by one in the regression.
     """
 
-    ridge: float = 10.0
     scale: float = 10.0
 
     name: ClassVar[str] = "ridge"
+    trains_on: ClassVar[Literal["images", "episodes"]] = "images"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.ridge > 0:
-            raise RunError(f"Ridge: expected ridge above 0, got {self.ridge}.")
-
-    def head(self, network: FewShotNetwork, num_classes: int) -> nn.Module:
-        return RidgeHead(self.ridge, self.scale)
-
+    @torch.no_grad()
     def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
-        head = cast(RidgeHead, network.head)
         n_way, n_shot = support.shape[1:3]
-        X = support.flatten(1, 2)
-        one = torch.eye(n_way, dtype=X.dtype, device=X.device)
-        Y = one.repeat_interleave(n_shot, 0).expand(len(X), -1, -1)
-        identity = torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
-        dual = torch.linalg.solve(X @ X.mT + head.log_ridge.exp() * identity, Y)
-        # The other way round, (x Xᵀ) dual, never makes the D × n_way classifier.
-        fitted: Tensor = query @ X.mT @ dual
-        return fitted * head.scale + head.bias
+        X = F.normalize(support.flatten(1, 2), dim=-1)
+        weight, bias = fit_ridge(X, query_labels(n_way, n_shot, X.device), n_way)
+        scores: Tensor = F.normalize(query, dim=-1) @ weight.mT + bias.unsqueeze(-2)
+        return self.scale * scores
 
     def adapted(self, network: FewShotNetwork, n_way: int) -> int:
-        return n_way * network.num_features
+        return n_way * (network.num_features + 1)
+
+
+def fit_ridge(
+    features: Tensor, labels: Tensor, n_way: int, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    r"""Weight ``(..., n_way, D)`` and bias ``(..., n_way)`` of ridge regression on one-hot labels.
+
+    .. math:: W = X^\top S (S X X^\top S + \lambda I)^{-1} S (Y - 1/n_{way}), \qquad
+        b = -c^\top W
+
+    with X the features minus their weighted mean c, Y the one-hot labels, and S the square roots of
+    the images' weights on a diagonal. λ is the value of :data:`RIDGES` with the least squared error
+    when every image in turn is left out; that error has a closed form. Computed in float64.
+
+    Args:
+        features: ``(..., n, D)``, of one support set or of many at once.
+        labels: ``(n,)``, the same for every support set.
+        n_way: how many classes there are.
+        weights: ``(n,)``, how much each image counts; all the same by default.
+    """
+    X = features.double()
+    counts = torch.ones_like(X[..., 0]) if weights is None else weights.to(X).expand(X.shape[:-1])
+    centre = (counts.unsqueeze(-1) * X).sum(-2, keepdim=True) / counts.sum(-1)[..., None, None]
+    S = counts.sqrt().unsqueeze(-1)
+    X = S * (X - centre)
+    targets = S * (F.one_hot(labels, n_way).to(X) - 1 / n_way)
+    W = X.mT @ _dual_of_least_error(X @ X.mT, targets)
+    return W.mT.to(features.dtype), -(centre @ W).squeeze(-2).to(features.dtype)
+
+
+def _dual_of_least_error(products: Tensor, targets: Tensor) -> Tensor:
+    """The dual coefficients ``(K + λ I)⁻¹ Y`` of the best λ for products K ``(..., n, n)``.
+
+    The error of an image that is left out is ``dual / diagonal of (K + λ I)⁻¹``.
+    """
+    values: Tensor
+    vectors: Tensor
+    values, vectors = torch.linalg.eigh(products)
+    scale = products.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True).clamp(min=1e-12)
+    turned = vectors.mT @ targets
+    best, least = torch.zeros_like(targets), torch.full_like(scale, torch.inf)
+    for strength in RIDGES.tolist():
+        inverse = 1 / (values.clamp(min=0) + strength * scale)
+        dual = vectors @ (inverse.unsqueeze(-1) * turned)
+        diagonal = (vectors.square() * inverse.unsqueeze(-2)).sum(-1, keepdim=True)
+        error = (dual / diagonal).square().sum((-2, -1)).unsqueeze(-1)
+        best = torch.where((error < least).unsqueeze(-1), dual, best)
+        least = torch.minimum(error, least)
+    return best

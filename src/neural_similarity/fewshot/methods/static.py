@@ -1,4 +1,7 @@
-"""Static NSN (Section 7.2): at test time, learn the similarity and the classifier."""
+"""Static NSN (Section 7.2): at test time, learn the similarity and the classifier.
+
+Paper: "Neural Similarity Learning", https://arxiv.org/abs/1910.13003.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ __all__ = ["Static"]
 @register_method
 @dataclass(frozen=True)
 class Static(TunedClassifier):
-    """A plain network trained on base classes; new classes tune how it compares, not what it knows.
+    """A plain network trained on base classes; new classes tune its similarities, not its weights.
 
-    While the backbone is trained, every similarity is held at the identity. In an episode all
-    weights are held, and the support set tunes the similarities (nine numbers a layer if they are
-    diagonal) together with a new classifier, by the same optimiser.
+    While the backbone is trained, every similarity is fixed at the identity. In an episode all
+    weights are fixed, and the support set tunes the similarities (nine parameters a layer if they
+    are diagonal) together with a new classifier, by the same optimiser.
     """
 
     name: ClassVar[str] = "static"
@@ -48,5 +51,5 @@ class Static(TunedClassifier):
         )
 
     def adapted(self, network: FewShotNetwork, n_way: int) -> int:
-        numbers = sum(p.numel() for p in similarity_parameters(network.backbone))
-        return super().adapted(network, n_way) + numbers
+        similarities = sum(p.numel() for p in similarity_parameters(network.backbone))
+        return super().adapted(network, n_way) + similarities

@@ -1,4 +1,4 @@
-"""Finding and taking off the layer that gives scores, so that a network gives features."""
+"""What comes out of a network: find the layer that computes the scores, check the features."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ... import _check
+from ...convert.probe import evaluation
 from ...errors import NeuralSimilarityError, RunError, ShapeError
 
-__all__ = ["check_features", "check_finite", "find_classifier", "remove_classifier"]
+__all__ = ["check_features", "check_finite", "find_classifier"]
 
 
 def find_classifier(name: str, module: nn.Module, image_shape: tuple[int, int, int]) -> str | None:
     """The linear layer whose output is the network's.
 
-    None where the network ends otherwise, and so gives features already, and where
-    ``get_classifier`` tells.
+    None if the network ends in another layer, and so returns features already, or if it has a
+    ``get_classifier``.
     """
     if callable(getattr(module, "get_classifier", None)):
         return None
@@ -37,38 +37,22 @@ def find_classifier(name: str, module: nn.Module, image_shape: tuple[int, int, i
     return next((layer for layer, output in outputs.items() if output is scores), None)
 
 
-def remove_classifier(module: nn.Module, classifier: str | None) -> nn.Module:
-    """The module without its classifier, which is named or left to ``get_classifier``."""
-    name = classifier
-    if name is None:
-        get_classifier = getattr(module, "get_classifier", None)
-        last = get_classifier() if callable(get_classifier) else None
-        name = next((n for n, m in module.named_modules() if m is last and n), None)
-    if name is None:
-        return module
-    names = [known for known, _ in module.named_modules() if known]
-    _check.known_name("backbone", "the classifier", name, names)
-    parent, _, child = name.rpartition(".")
-    setattr(module.get_submodule(parent), child, nn.Identity())
-    return module
-
-
 def check_features(name: str, module: nn.Module, image_shape: tuple[int, int, int]) -> None:
-    """Raise unless images of this shape come to features."""
+    """Raise unless the module makes features of images of this shape."""
     features = _forward(name, module, image_shape)
     if not isinstance(features, Tensor) or features.dim() < 2 or not features.is_floating_point():
         raise ShapeError(f"{name}: expected one tensor of features, got {type(features).__name__}.")
 
 
 def check_finite(features: Tensor) -> Tensor:
-    """The features ``(N, D)``, if all of them are numbers: nothing can be told from others."""
+    """The features ``(N, D)``, if all of them are finite; nothing can be predicted from others."""
     bad = int((~features.isfinite()).any(1).sum())
     if bad:
         raise RunError(
             f"backbone: expected finite features, got NaN or infinity for {bad} of {len(features)} "
-            f"image(s). Its weights may come from training that diverged, or the images may be of "
-            f"another scale than it learned from. Check its weights, and mean and std (--mean, "
-            f"--std), or give another backbone (--backbone)."
+            f"image(s). Its weights may come from training that diverged, or the images may have "
+            f"another scale than its training images. Check its weights, and mean and std "
+            f"(--mean, --std), or use another backbone (--backbone)."
         )
     return features
 
@@ -76,13 +60,13 @@ def check_finite(features: Tensor) -> Tensor:
 def _forward(name: str, module: nn.Module, image_shape: tuple[int, int, int]) -> Any:
     images = torch.rand(2, *image_shape, generator=torch.Generator().manual_seed(0))
     try:
-        with torch.no_grad():
-            return module.eval()(images)
+        with evaluation(module), torch.no_grad():
+            return module(images)
     except NeuralSimilarityError:
         raise
     except Exception as error:  # their code may fail in any way
         raise ShapeError(
             f"{name}: expected a network that reads images of shape {image_shape}, got an error: "
-            f"{' '.join(str(error).split())} Give image_size (--image-size), and mean and std "
-            f"(--mean, --std) of as many channels as it was made for."
+            f"{' '.join(str(error).split())} Set image_size (--image-size), and mean and std "
+            f"(--mean, --std) with as many channels as the network reads."
         ) from error

@@ -1,0 +1,39 @@
+"""A network that gives features, together with the images it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from ..preprocessing import Preprocessing
+
+__all__ = ["FeatureExtractor"]
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureExtractor:
+    """A network from images to features, and how images are prepared for it.
+
+    Args:
+        module: reads ``(N, C, S, S)`` and returns features; it is used as it is, in evaluation
+            mode.
+        preprocessing: how images are prepared.
+        name: its name in messages and reports.
+        source: how to build the module again, for files; None if that is unknown.
+        card: a description for people: data, recipe, results, limits.
+    """
+
+    module: nn.Module = field(repr=False)
+    preprocessing: Preprocessing
+    name: str = "a module"
+    source: Mapping[str, Any] | None = field(default=None, repr=False)
+    card: str = field(default="", repr=False)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """``(C, S, S)`` of the images that the module reads."""
+        side = self.preprocessing.image_size
+        return self.preprocessing.channels, side, side

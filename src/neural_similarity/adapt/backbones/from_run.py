@@ -1,0 +1,53 @@
+"""Feature extractors from runs of ``nsl train`` and ``nsl fewshot``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ...convert import merge
+from ...data import dataset_info
+from ...data.images import SEEN_SHARE
+from ...fewshot.network import remove_classifier
+from ...fewshot.runs import FewShotRun
+from ...nn.inventory import static_similarities
+from ...train import Run
+from ...train.settings import Settings
+from ..preprocessing import Preprocessing
+from .extractor import FeatureExtractor
+from .files import network_source
+
+__all__ = ["extractor_from_run"]
+
+
+def extractor_from_run(folder: Path) -> FeatureExtractor:
+    """The network of a run without its classifier; static similarities are merged.
+
+    So method static starts with a plain network, as it does with any other.
+    """
+    config: Settings
+    if _kind(folder) == "fewshot":
+        few = FewShotRun.open(folder)
+        module, config, environment = few.load_network().backbone, few.config, few.environment()
+    else:
+        run = Run.open(folder)
+        module, config, environment = run.load_model(), run.config, run.environment()
+    if any(static_similarities(part) for part in module.modules()):
+        merge(module)
+    channels, side = environment["in_channels"], environment["image_size"]
+    source = network_source(module, config.model, config.options, channels, side)
+    crop = SEEN_SHARE if dataset_info(config.data).augment.resized_crop else 1.0
+    preprocessing = Preprocessing(side, environment["mean"], environment["std"], crop=crop)
+    card = f"{config.model} trained on {config.data} by: {' '.join(environment['command'])}"
+    return FeatureExtractor(
+        remove_classifier(module), preprocessing, f"run {folder.name}", source, card
+    )
+
+
+def _kind(folder: Path) -> str:
+    """Which command made the run."""
+    try:
+        kind: str = json.loads((folder / "config.json").read_text()).get("kind", "train")
+    except (OSError, ValueError, AttributeError):
+        return "train"  # opening it as such a run raises an error that says what is missing
+    return kind

@@ -1,0 +1,98 @@
+"""Linear classifiers of few images: the few-shot methods of the same name, and uneven classes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support.adapt_cases import METHODS, SEEN, backbone, pictures
+from torch import nn
+
+from neural_similarity.adapt import FeatureExtractor, Preprocessing
+from neural_similarity.adapt import linear_heads as heads
+from neural_similarity.adapt import methods as adapters
+from neural_similarity.adapt.methods import make_adapter, static_method
+from neural_similarity.fewshot import create_method, list_methods
+from neural_similarity.fewshot.methods.ridge import RIDGES
+
+N_WAY, N_SHOT, N_QUERY = 3, 4, 5
+
+
+class InFloat64(Preprocessing):
+    """Preprocessing for a network in float64."""
+
+    def normalise(self, images):
+        return super().normalise(images).double()
+
+
+class Unit(nn.Module):
+    def forward(self, features):
+        return F.normalize(features.flatten(1))
+
+
+def test_every_method_is_a_few_shot_method():
+    assert set(adapters.METHODS) == set(METHODS)
+    assert set(adapters.METHODS) <= set(list_methods())
+
+
+@pytest.mark.parametrize("name", adapters.METHODS)
+def test_with_equally_many_images_it_is_the_few_shot_method(name, monkeypatch):
+    """The same scores up to a number that all classes share; proto's are scaled as documented."""
+    monkeypatch.setattr(adapters, "_IMAGE_STEPS", 30)
+    module = backbone(METHODS[name]).module.double()
+    seen = InFloat64(SEEN.image_size, SEEN.mean, SEEN.std)
+    images, _ = pictures((N_SHOT + N_QUERY,) * N_WAY)
+    pixels = torch.stack([seen.read(image) for image in images])
+    labels = torch.arange(N_WAY).repeat_interleave(N_SHOT + N_QUERY)
+    of_support = (torch.arange(len(labels)) % (N_SHOT + N_QUERY)) < N_SHOT
+    rows, asked = of_support.nonzero()[:, 0], (~of_support).nonzero()[:, 0]
+    adapter = make_adapter(name, FeatureExtractor(module, seen), pixels, labels, N_WAY)
+    scores = adapter.scores(adapter.fit(rows), asked)
+
+    method = static_method(len(rows)) if name == "static" else create_method(name)
+    reads = nn.Sequential(module, Unit()) if name == "proto" else module
+    network = method.build(reads, N_WAY, (3, 8, 8)).eval()
+    support = seen.normalise(pixels[rows]).unflatten(0, (N_WAY, N_SHOT))
+    with torch.no_grad():
+        (expected,) = method.scores(network, support[None], seen.normalise(pixels[asked])[None])
+    expected = expected * (heads.SCALE if name == "proto" else 1)
+    assert scores.dtype == torch.float64
+    assert scores.std() > 0.01, "the scores say nothing"
+    torch.testing.assert_close(
+        scores - scores.mean(1, keepdim=True), expected - expected.mean(1, keepdim=True),
+        rtol=1e-8, atol=1e-9,
+    )  # fmt: skip
+
+
+def _tuned(method):
+    return lambda *arguments: heads.tuned(*arguments, method)
+
+
+def test_a_class_of_few_images_counts_as_much_as_one_of_many():
+    """Of features that tell nothing, a classifier that goes by numbers would tell the larger."""
+    labels = torch.tensor([0] * 40 + [1] * 4)
+    weights = heads.class_weights(labels, 2)
+    assert weights[:40].sum().item() == pytest.approx(
+        weights[40:].sum().item(), rel=1e-5
+    )  # float32
+    X, asked = torch.randn(44, 3), torch.randn(1000, 3)
+    tune = _tuned(create_method("finetune"))
+    for head in (heads.prototypes, heads.ridge, tune):
+        told = head(X, labels, 2)(asked).argmax(1).float().mean()
+        assert 0.15 < told < 0.85
+
+
+def test_ridge_of_uneven_classes_is_that_of_images_repeated():
+    """Classes count the same: as if images of the smaller came more often."""
+    X, labels = torch.randn(9, 4).double() + 2, torch.tensor([0] * 6 + [1] * 3)
+    head = heads.ridge(X, labels, 2)
+    repeated = torch.tensor([*range(9), 6, 7, 8])
+    centre = X[repeated].mean(0)
+    R, Y = X[repeated] - centre, F.one_hot(labels[repeated], 2).double() - 0.5
+    share = 9 / 12  # weights sum to the number of images
+    trace = share * R.square().sum() / 9
+    candidates = [
+        heads.SCALE * (X - centre) @ torch.linalg.solve(
+            share * R.T @ R + ridge * trace * torch.eye(4).double(), share * R.T @ Y
+        )
+        for ridge in RIDGES
+    ]  # fmt: skip
+    assert min((head(X) - one).abs().max() for one in candidates) < 1e-5, "weights are float32"

@@ -1,0 +1,196 @@
+"""Plans: what is trained first, what is shared, and what is not repeated."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.fewshot_runs import SMALL
+
+import neural_similarity as ns
+from neural_similarity.fewshot import (
+    FewShotConfig,
+    Trial,
+    list_methods,
+    plan_runs,
+    read_plan,
+    run_plan,
+)
+from neural_similarity.fewshot.from_settings import DEMO, configs_from_settings
+
+QUICK = replace(SMALL, steps=2, val_episodes=2, episodes=2)
+
+
+def configs(*methods, **settings):
+    return [replace(QUICK, method=method, **settings) for method in methods]
+
+
+def order(plan):
+    return [(run.name, run.starts_from) for run in plan]
+
+
+class Lines:
+    """Remembers which runs were trained, and which were tested."""
+
+    def __init__(self, stop_at=None):
+        self.trained, self.tested, self.stop_at = {}, [], stop_at
+
+    def __call__(self, planned, line):
+        if line["kind"] == "train":
+            self.trained[planned.name] = line["step"]
+        if line["kind"] == "test":
+            self.tested.append((planned.name, line["test"], line["done"], line["total"]))
+        if planned.name == self.stop_at:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("method", "first"), [("meta_static", "plain"), ("meta_dynamic", "dynamic")]
+)
+def test_a_meta_learned_method_gets_its_backbone_trained_first(tmp_path, method, first):
+    plan = plan_runs(configs(method), tmp_path / "all")
+    assert order(plan) == [(first, None), (method, first)]
+    assert plan.is_comparison
+    lines = Lines()
+    finished = run_plan(plan, [Trial(1)], callback=lines)
+    assert list(lines.trained.items()) == [(first, 2), (method, 2)]
+    assert {name for name, *_ in lines.tested} == {run.name for run in plan if run.tested}
+    assert ("plain" in {name for name, *_ in lines.tested}) is False
+    assert lines.tested[-1] == (method, "3way-1shot-2-0-4query", 2, 2)
+    assert finished[-1].run.config.backbone == str(tmp_path / "all" / first)
+    assert [result["n_shot"] for result in finished[-1].results] == [1]
+
+
+def test_methods_share_one_backbone(tmp_path):
+    plan = plan_runs(
+        configs("nearest", "ridge", "proto", "static", "meta_static"), tmp_path / "all"
+    )
+    assert order(plan) == [
+        ("plain", None), ("nearest", "plain"), ("ridge", "plain"), ("proto", None),
+        ("static", "plain"), ("meta_static", "plain"),
+    ]  # fmt: skip
+    assert [run.name for run in plan if run.config.epochs == 0] == ["nearest", "ridge", "static"]
+    assert not (tmp_path / "all").exists(), "a plan writes nothing"
+    lines = Lines()
+    finished = run_plan(plan, callback=lines)
+    assert set(lines.trained) == {"plain", "proto", "meta_static"}
+    assert lines.tested == []
+    assert [one.name for one in finished] == [run.name for run in plan]
+    plain, nearest, ridge = (one.run.load_network().backbone for one in finished[:3])
+    for network in (nearest, ridge):
+        for ours, theirs in zip(plain.parameters(), network.parameters(), strict=True):
+            assert ours.equal(theirs)
+
+
+def test_a_stopped_plan_goes_on_and_repeats_nothing(tmp_path):
+    folder = tmp_path / "all"
+    plan = plan_runs(configs("finetune", "nearest", "meta_static"), folder)
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan, [Trial(1)], callback=Lines(stop_at="meta_static"))
+    stored = read_plan(folder)
+    assert order(stored) == order(plan)
+    assert [run.config for run in stored] == [run.config for run in plan]
+    weights = (folder / "plain" / "last.safetensors").stat().st_mtime_ns
+    lines = Lines()
+    finished = run_plan(stored, [Trial(1)], resume=True, callback=lines)
+    assert set(lines.trained) == {"meta_static"}, "the backbone was trained again"
+    assert {name for name, *_ in lines.tested} == {"meta_static"}
+    assert (folder / "plain" / "last.safetensors").stat().st_mtime_ns == weights
+    assert [len(one.results) for one in finished] == [0, 1, 1, 1]
+    with pytest.raises(ns.RunError, match="expected a new folder, got one that is there"):
+        run_plan(plan, [Trial(1)])
+    other = plan_runs(configs("finetune", "nearest", "meta_static", seed=1), folder)
+    with pytest.raises(ns.RunError, match="expected the settings the runs began with, got others"):
+        run_plan(other, resume=True)
+    again = Lines()
+    run_plan(plan, force=True, callback=again)
+    assert set(again.trained) == {"plain", "meta_static"}
+
+
+def test_a_finished_backbone_is_not_trained_again(tmp_path):
+    ((_, plain, _),) = run_plan(plan_runs(configs("finetune"), tmp_path / "plain"))
+    before = sorted((file, file.stat().st_mtime_ns) for file in plain.folder.rglob("*"))
+    backbone = str(plain.folder)
+    plan = plan_runs(configs("static", "meta_static", backbone=backbone), tmp_path / "all")
+    assert order(plan) == [("static", None), ("meta_static", None)]
+    lines = Lines()
+    run_plan(plan, callback=lines)
+    assert set(lines.trained) == {"static", "meta_static"}
+    assert sorted((file, file.stat().st_mtime_ns) for file in plain.folder.rglob("*")) == before
+
+
+def test_a_single_method_goes_into_the_folder_itself(tmp_path):
+    plan = plan_runs(configs("proto"), tmp_path / "run")
+    assert [run.folder for run in plan] == [tmp_path / "run"]
+    assert not plan.is_comparison
+    run_plan(plan, [Trial(1)])
+    assert (tmp_path / "run" / "results").is_dir()
+    assert [run.config for run in read_plan(tmp_path / "run")] == [run.config for run in plan]
+    moved = read_plan(tmp_path / "run", {"data_dir": str(tmp_path)})
+    assert moved.runs[0].config.data_dir == str(tmp_path)
+    assert read_plan(tmp_path / "run", {"method": "proto"}) is None
+    assert read_plan(tmp_path / "none", {"seed": 1}) is None
+    with pytest.raises(ns.RunError, match="expected the folder of a run, got none"):
+        read_plan(tmp_path / "none")
+
+
+def test_everything_is_checked_before_anything_is_written(tmp_path):
+    plan = plan_runs(configs("nearest", "proto"), tmp_path / "all")
+    with pytest.raises(ns.DataError, match="expected at least 13 images of each class"):
+        run_plan(plan, [Trial(9)])
+    overlapping = plan_runs(configs("nearest", "proto", data="overlapping"), tmp_path / "all")
+    with pytest.raises(ns.DataError, match="expected test classes that were not trained on"):
+        run_plan(overlapping, [Trial(1)])
+    assert not (tmp_path / "all").exists()
+
+
+def test_networks_are_shared_only_by_runs_that_agree(tmp_path):
+    one, other = configs("nearest", "finetune")
+    with pytest.raises(ns.RunError, match=r"same seed for 'nearest' and 'finetune', got 0 and 1"):
+        plan_runs([one, replace(other, seed=1)], tmp_path)
+    with pytest.raises(ns.RunError, match=r"same image_size for 'nearest' and 'meta_static'"):
+        plan_runs([one, replace(other, method="meta_static", image_size=16)], tmp_path)
+    longer = replace(other, method="meta_static", steps=5)  # of its own training
+    assert order(plan_runs([one, longer], tmp_path))[0] == ("plain", None)
+
+
+def test_names(tmp_path):
+    named = {
+        "mine": replace(QUICK, method="dynamic"),
+        "meta": replace(QUICK, method="meta_dynamic"),
+    }
+    assert order(plan_runs(named, tmp_path)) == [("mine", None), ("meta", "mine")]
+    assert [run.config for run in plan_runs(["proto"], tmp_path)] == [FewShotConfig(method="proto")]
+    for methods, message in (
+        (["proto", "proto"], "expected every method once, got 'proto' twice"),
+        ([], "expected at least one method, got none"),
+        ({"plain": QUICK}, "expected names for folders other than 'plain', got 'plain'"),
+        ({"../x": QUICK}, "got '../x'"),
+        ({"dynamic": QUICK, "meta": named["meta"]}, "the name 'dynamic' for a run of that method"),
+    ):
+        with pytest.raises(ns.RunError, match=message):
+            plan_runs(methods, tmp_path)
+
+
+def test_every_method_can_be_planned(tmp_path):
+    plan = plan_runs(configs(*list_methods()), tmp_path)
+    names = [run.name for run in plan]
+    assert set(list_methods()) <= set(names)
+    for run in plan:
+        assert (run.starts_from is None) == (run.config.backbone is None)
+        if run.starts_from is not None:
+            assert names.index(run.starts_from) < names.index(run.name)
+
+
+def test_the_demonstration_compares_several_methods():
+    demo = configs_from_settings({})
+    assert list(demo) == list(DEMO)
+    assert set(DEMO) == {
+        "nearest", "finetune", "static", "dynamic", "meta_static", "proto", "r2d2",
+    }  # fmt: skip
+    assert {config.data for config in demo.values()} == {"glyphs"}
+    plan = plan_runs(demo, "x")
+    assert next(iter(plan)).name == "plain"
+    assert [run.name for run in plan if run.config.epochs == 0] == ["nearest", "finetune", "static"]
+    meta = next(run for run in plan if run.name == "meta_static")
+    assert meta.config.backbone == str(Path("x/plain").absolute())
+    assert {c.seed for c in configs_from_settings({"seed": 3}).values()} == {3}
