@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any, Literal
 
@@ -19,6 +19,8 @@ from .errors import ShapeError, UnknownNameError
 __all__ = [
     "attention_maps",
     "attention_width",
+    "conv_gradient",
+    "conv_operands",
     "conv_output_shape",
     "global_similarity",
     "is_whole",
@@ -40,15 +42,15 @@ def known_name(where: str, what: str, got: object, choices: Iterable[str]) -> No
     choices = sorted(choices)
     if got in choices:
         return
-    near = difflib.get_close_matches(str(got), choices, n=1, cutoff=0.4)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    nearest = difflib.get_close_matches(str(got), choices, n=1, cutoff=0.4)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     raise UnknownNameError(
         f"{where}: expected {what} to be one of {', '.join(map(repr, choices))}, got {got!r}.{hint}"
     )
 
 
 def plain_number(value: Any) -> Any:
-    """A whole number of any library, such as NumPy's, as an int; anything else as it is."""
+    """Turn an integer of any library, such as NumPy's, into an int; return the rest unchanged."""
     if isinstance(value, bool):
         return value
     try:
@@ -58,7 +60,7 @@ def plain_number(value: Any) -> Any:
 
 
 def is_whole(value: object) -> bool:
-    """Whether ``value`` is a whole number, of any library; a truth value is none."""
+    """Whether ``value`` is an integer of any library; True and False do not count."""
     number = plain_number(value)
     return isinstance(number, int) and not isinstance(number, bool)
 
@@ -85,16 +87,13 @@ def conv_output_shape(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    dilation: tuple[int, int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
     groups: int,
 ) -> tuple[int, int]:
     """Check the arguments of a two-dimensional convolution and return (P, Q)."""
-    if input.dim() != 4:
-        raise ShapeError(
-            f"{where}: expected input of shape (N, C, H, W) or (C, H, W), got {shape(input)}."
-        )
+    _four_axes(where, input)
     if weight.dim() != 4:
         raise ShapeError(
             f"{where}: expected weight of shape (O, C/G, kh, kw), got {shape(weight)}."
@@ -103,62 +102,90 @@ def conv_output_shape(
         ("stride", stride, 1),
         ("dilation", dilation, 1),
         ("padding", padding, 0),
+        ("groups", (groups,), 1),
     ):
         if min(values) < least:
-            raise ShapeError(f"{where}: expected {what} of at least {least}, got {values}.")
-    if groups < 1:
-        raise ShapeError(f"{where}: expected groups of at least 1, got {groups}.")
-    channels, kernels = input.shape[1], weight.shape[0]
-    if channels != weight.shape[1] * groups:
+            got = groups if what == "groups" else tuple(values)
+            raise ShapeError(f"{where}: expected {what} of at least {least}, got {got}.")
+    (_, channels, *size), (kernels, fan_in, *kernel) = input.shape, weight.shape
+    if channels != fan_in * groups:
         raise ShapeError(
-            f"{where}: expected input with {weight.shape[1] * groups} channels, got {channels}. "
-            f"The weight {shape(weight)} reads {weight.shape[1]} channels in each of {groups} "
+            f"{where}: expected input with {fan_in * groups} channels, got {channels}. "
+            f"The weight {shape(weight)} reads {fan_in} channels in each of {groups} "
             f"group(s). Change in_channels, or groups."
         )
     if kernels % groups:
         raise ShapeError(
-            f"{where}: expected weight whose {kernels} kernels divide by groups, got groups "
-            f"{groups}. Every group has equally many kernels."
+            f"{where}: expected groups that divide the {kernels} kernels of the weight, got "
+            f"{groups}. Every group has the same number of kernels."
         )
     if bias is not None and bias.shape != (kernels,):
         raise ShapeError(f"{where}: expected bias of shape ({kernels},), got {shape(bias)}.")
-    sizes = list(map(output_size, input.shape[2:], weight.shape[2:], stride, padding, dilation))
-    if min(sizes) < 1:
-        padded = tuple(s + 2 * p for s, p in zip(input.shape[2:], padding, strict=True))
-        reach = tuple(d * (k - 1) + 1 for k, d in zip(weight.shape[2:], dilation, strict=True))
+    rows, columns = map(output_size, size, kernel, stride, padding, dilation)
+    if rows < 1 or columns < 1:
+        padded = tuple(s + 2 * p for s, p in zip(size, padding, strict=True))
+        reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
         raise ShapeError(
             f"{where}: expected a padded input of at least {reach}, got {padded}. "
             f"The kernel is larger than the image. Use a larger image, more padding, or a smaller "
             f"kernel or dilation."
         )
-    return sizes[0], sizes[1]
+    return rows, columns
 
 
 def similarity_shape(
-    where: str, similarity: Tensor, batch: int, taps: int, positions: tuple[int, int]
+    where: str,
+    similarity: Tensor,
+    batch: int,
+    taps: int,
+    positions: tuple[int, int],
+    *,
+    static: bool = True,
 ) -> None:
-    """Raise unless ``similarity`` has one of the four shapes the operation takes."""
-    P, Q = positions
-    wanted = {
-        1: (taps,),
-        2: (taps, taps),
-        4: (batch, taps, P, Q),
-        5: (batch, taps, taps, P, Q),
-    }
-    expected = wanted.get(similarity.dim())
-    if expected is None:
-        shapes = ", ".join(str(s) for s in wanted.values())
-        raise ShapeError(
-            f"{where}: expected similarity of one of the shapes {shapes}, got {shape(similarity)}. "
-            f"The kernel has {taps} taps and the output {P} x {Q} positions."
-        )
+    """Raise unless ``similarity`` has one of the four shapes the operation takes.
+
+    Args:
+        static: whether the two shapes without positions are allowed as well.
+    """
     got = tuple(similarity.shape)
-    broadcast = len(expected) > 2 and got == (1, *expected[1:])
-    if got != expected and not broadcast:
+    blocks = {4: (taps, *positions), 5: (taps, taps, *positions)}
+    block = blocks.get(len(got))
+    if block is not None and got[1:] == block and (got[0] == batch or got[0] == 1):
+        return
+    if static and got in ((taps,), (taps, taps)):
+        return
+    dynamic = [(batch, *block) for block in blocks.values()]
+    expected = [(taps,), (taps, taps), *dynamic] if static else dynamic
+    shapes = [shape for shape in expected if len(shape) == len(got)] or expected
+    what = "shape" if len(shapes) == 1 else "one of the shapes"
+    raise ShapeError(
+        f"{where}: expected similarity of {what} {', '.join(map(str, shapes))}, got {got}. The "
+        f"batch has {batch} sample(s) (or 1 for all), the kernel {taps} taps, the output "
+        f"{positions[0]} x {positions[1]} positions."
+    )
+
+
+def conv_operands(where: str, input: Tensor, weight: Tensor, similarity: Tensor) -> None:
+    """Raise unless the three tensors have one floating-point dtype and are on one device."""
+    names = "input, weight and similarity"
+    if not input.dtype == weight.dtype == similarity.dtype or not input.is_floating_point():
         raise ShapeError(
-            f"{where}: expected similarity of shape {expected}, got {got}. "
-            f"The batch has {batch} sample(s) (or 1 for all), the kernel {taps} taps, the output "
-            f"{P} x {Q} positions."
+            f"{where}: expected {names} of one floating-point dtype, got {input.dtype}, "
+            f"{weight.dtype} and {similarity.dtype}. Convert them with .to(dtype)."
+        )
+    if not input.device == weight.device == similarity.device:
+        raise ShapeError(
+            f"{where}: expected {names} on one device, got {input.device}, {weight.device} and "
+            f"{similarity.device}. Move them with .to(device)."
+        )
+
+
+def conv_gradient(where: str, grad_output: Tensor, output: tuple[int, ...]) -> None:
+    """Raise unless the gradient of a convolution's output has the output's shape."""
+    if grad_output.shape != output:
+        raise ShapeError(
+            f"{where}: expected grad_output of the output's shape {output}, got "
+            f"{shape(grad_output)}."
         )
 
 
@@ -175,7 +202,7 @@ def weight_similarity(
 
 
 def odd_kernel(where: str, kernel: tuple[int, int]) -> None:
-    """Raise unless the kernel has a middle."""
+    """Raise unless the kernel has a central tap."""
     if min(kernel) < 1 or not all(side % 2 for side in kernel):
         raise ShapeError(
             f"{where}: expected a kernel with odd sides, got {kernel}. A global similarity keeps "
@@ -184,26 +211,23 @@ def odd_kernel(where: str, kernel: tuple[int, int]) -> None:
 
 
 def size_preserving(
-    where: str, stride: tuple[int, int], padding: tuple[int, int], wanted: tuple[int, int]
+    where: str, stride: tuple[int, int], padding: tuple[int, int], expected: tuple[int, int]
 ) -> None:
     """Raise unless stride and padding keep the size of the map."""
     why = "A global similarity mixes the positions of a map and keeps its size"
     if stride != (1, 1):
         raise ShapeError(
-            f"{where}: expected stride (1, 1), got {stride}. {why}. Put a pooling layer behind it."
+            f"{where}: expected stride (1, 1), got {stride}. {why}. Add a pooling layer after it."
         )
-    if padding != wanted:
+    if padding != expected:
         raise ShapeError(
-            f"{where}: expected padding {wanted}, got {padding}. {why}. Leave padding out."
+            f"{where}: expected padding {expected}, got {padding}. {why}. Leave padding out."
         )
 
 
 def global_similarity(where: str, input: Tensor, similarity: Tensor) -> Literal["mask", "matrix"]:
-    """Raise unless ``similarity`` fits the map; tell which of the two forms it has."""
-    if input.dim() != 4:
-        raise ShapeError(
-            f"{where}: expected input of shape (N, C, H, W) or (C, H, W), got {shape(input)}."
-        )
+    """Raise unless ``similarity`` fits the map; return which of the two forms it has."""
+    _four_axes(where, input)
     N, _, H, W = input.shape
     got, L = tuple(similarity.shape), H * W
     for form, block in (("mask", (H, W)), ("matrix", (L, L))):
@@ -226,28 +250,28 @@ def attention_maps(where: str, query: Tensor, key: Tensor, value: Tensor) -> Non
     if key.shape != query.shape:
         raise ShapeError(
             f"{where}: expected key of the query's shape {shape(query)}, got {shape(key)}. "
-            f"A position is compared with a position."
+            f"Every position of the query is compared with every position of the key."
         )
     N, _, H, W = query.shape
     if (value.shape[0], *value.shape[2:]) != (N, H, W):
         raise ShapeError(
             f"{where}: expected value of shape {(N, 'C', H, W)}, got {shape(value)}. "
-            f"It has the query's samples and positions."
+            f"It must have the query's samples and positions."
         )
 
 
 def attention_width(where: str, width: int) -> None:
-    """Raise unless query and key have a channel."""
+    """Raise unless query and key have at least one channel."""
     if width < 1:
         raise ShapeError(f"{where}: expected a width of at least 1 for query and key, got {width}.")
 
 
-def map_size(where: str, got: tuple[int, int], wanted: tuple[int, int], structure: str) -> None:
-    """Raise unless a map has the size that a static similarity was made for."""
-    if got != wanted:
+def map_size(where: str, got: tuple[int, int], expected: tuple[int, int], structure: str) -> None:
+    """Raise unless a map has the size that a static similarity was created for."""
+    if got != expected:
         raise ShapeError(
-            f"{where}: expected a map of {wanted[0]} x {wanted[1]} positions, got "
-            f"{got[0]} x {got[1]}. A similarity of structure {structure!r} belongs to one size. "
+            f"{where}: expected a map of {expected[0]} x {expected[1]} positions, got "
+            f"{got[0]} x {got[1]}. A similarity of structure {structure!r} fits one size only. "
             f"Resize the input, or use structure 'diagonal' or 'attention'."
         )
 
@@ -255,3 +279,10 @@ def map_size(where: str, got: tuple[int, int], wanted: tuple[int, int], structur
 def shape(tensor: Tensor) -> str:
     """A shape as people write it."""
     return str(tuple(tensor.shape))
+
+
+def _four_axes(where: str, input: Tensor) -> None:
+    if input.dim() != 4:
+        raise ShapeError(
+            f"{where}: expected input of shape (N, C, H, W) or (C, H, W), got {shape(input)}."
+        )

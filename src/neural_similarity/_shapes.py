@@ -29,11 +29,11 @@ def pair(value: int | Sequence[int]) -> tuple[int, int]:
 
 
 def output_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    """Positions a kernel takes along one axis (zero or less: it does not fit)."""
+    """The number of output positions along one axis; below 1 if the kernel does not fit."""
     return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
 
 def same_padding(kernel: int, dilation: int) -> tuple[int, int]:
-    """Zeros before and after one axis under ``padding="same"``; an odd one goes after."""
+    """Zeros before and after one axis for ``padding="same"``; of an odd number, one more after."""
     total = dilation * (kernel - 1)
     return (total // 2, total - total // 2)

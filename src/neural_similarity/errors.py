@@ -1,7 +1,7 @@
 """Every error and warning the library raises on purpose.
 
-Each also derives from the built-in class a caller would expect, so ``except ValueError`` keeps
-working for people who never heard of this module.
+Each also derives from the built-in class that a caller would expect, so ``except ValueError`` works
+without this module.
 """
 
 __all__ = [
@@ -22,51 +22,51 @@ __all__ = [
 
 
 class NeuralSimilarityError(Exception):
-    """Base class: catch this to catch everything the library raises on purpose."""
+    """Base class of all errors that the library raises on purpose."""
 
 
 class ShapeError(NeuralSimilarityError, ValueError):
-    """A tensor, or a size, does not fit what it is used with."""
+    """A tensor or a size does not fit the others it is used with."""
 
 
 class UnknownNameError(NeuralSimilarityError, ValueError):
-    """A name that stands for nothing; the message lists the choices and the nearest one."""
+    """A name is unknown; the message lists the choices and suggests the nearest one."""
 
 
 class AttachError(NeuralSimilarityError, ValueError):
-    """A similarity cannot be attached; the model is as it was."""
+    """A similarity cannot be attached; the model is unchanged."""
 
 
 class MergeError(NeuralSimilarityError, RuntimeError):
-    """A similarity cannot be merged; the model is as it was."""
+    """A similarity cannot be merged; the model is unchanged."""
 
 
 class FileFormatError(NeuralSimilarityError, ValueError):
-    """A similarity file is damaged, foreign, or made for another model."""
+    """A similarity file is damaged, of another program, or for another model."""
 
 
 class DataError(NeuralSimilarityError, ValueError):
-    """A data set is missing, damaged, or not what its name promises."""
+    """A data set is missing, damaged, or not what its name says."""
 
 
 class FetchError(NeuralSimilarityError, RuntimeError):
-    """A data set could not be fetched; what was there before is as it was."""
+    """A data set could not be downloaded; the files that were there before are unchanged."""
 
 
 class ExportError(NeuralSimilarityError, RuntimeError):
-    """A network cannot be written in another format; nothing was written."""
+    """A network cannot be exported to another format; nothing was written."""
 
 
 class RunError(NeuralSimilarityError, ValueError):
-    """A training run cannot begin, go on or be read; what was on disk is as it was."""
+    """A training run cannot start, continue or be read; the files on disk are unchanged."""
 
 
 class DivergedError(RunError):
-    """Training has diverged: its loss or its weights are no longer numbers.
+    """Training has diverged: its loss or its weights are no longer finite.
 
     Args:
-        message: what was seen.
-        step: at which step.
+        message: what happened.
+        step: the training step at which it happened.
     """
 
     def __init__(self, message: str, step: int) -> None:
@@ -75,7 +75,7 @@ class DivergedError(RunError):
 
 
 class SkippedLayerWarning(UserWarning):
-    """A layer was passed over because a similarity has nothing to learn there."""
+    """A layer was skipped because a similarity has nothing to learn there."""
 
 
 class ResizedMaskWarning(UserWarning):

@@ -222,7 +222,7 @@ def test_why_shows_the_nearest_examples(run, tmp_path, drawn):
     asked, nearest, *_ = drawn[-1].axes
     assert asked.get_title().startswith("kind 2")
     assert nearest.get_title() == "kind 2"
-    assert nearest.get_xlabel() == "likeness 1.00"
+    assert nearest.get_xlabel() == "cosine 1.00"
     assert np.array_equal(nearest.images[0].get_array(), asked.images[0].get_array())
     before = Path("why.png").read_bytes()
     assert "expected a new file" in one_line(run("predict", "birds", known, "--why", "why.png"))

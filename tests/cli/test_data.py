@@ -13,6 +13,7 @@ from support.command import nsl, nsl_process, one_line
 from support.data_files import cifar10_source, image_folder
 from support.web_server import web_server
 
+from neural_similarity.data import load_dataset
 from neural_similarity.data.fetching.sources import SOURCES
 
 
@@ -66,13 +67,17 @@ def test_list(run, server, tmp_path, monkeypatch):
 def test_get_then_check(run, server, tmp_path):
     got = run("get", "cifar10")
     assert (got.code, got.err) == (0, "")
-    assert got.out.startswith("cifar10: fetched to data/cifar-10-batches-py, as published.")
+    assert got.out.startswith(
+        "cifar10: downloaded to data/cifar-10-batches-py, verified as published."
+    )
     again = run("get", "cifar10")
-    assert again.out == "cifar10: already in data/cifar-10-batches-py, as published.\n"
+    assert again.out == "cifar10: already in data/cifar-10-batches-py, verified as published.\n"
     assert len(server.asked) == 1
     checked = run("check", "cifar10")
     assert checked.code == 0
     rows = [line.split() for line in checked.out.splitlines()]
+    assert rows[0][-2:] == ["size", "fingerprint"]
+    assert rows[1][-1] == load_dataset("cifar10", "train").fingerprint
     assert rows[1][:9] == ["train", "100", "10", "10", "3", "×", "32", "×", "32"]
     assert rows[2][:4] == ["test", "20", "10", "2"]
     assert "files: in data/cifar-10-batches-py, as published" in checked.out
@@ -94,14 +99,14 @@ def test_get_leaves_other_files_alone(run, server, tmp_path):
     batch.write_bytes((batch.parent / "data_batch_2").read_bytes())
     ended = run("get", "cifar10")
     assert ended.code == 0
-    assert "not the published files. It is left as it was." in ended.out
+    assert "differ from the published ones. They were not changed." in ended.out
     assert "readable, but not the published ones" in run("check", "cifar10").out
-    assert "fetched to" in run("get", "cifar10", "--force").out
+    assert "downloaded to" in run("get", "cifar10", "--force").out
     assert batch.read_bytes() != (batch.parent / "data_batch_2").read_bytes()
 
 
 def test_get_what_is_not_fetched(run):
-    assert run("get", "digits").out.startswith("digits: nothing to fetch (")
+    assert run("get", "digits").out.startswith("digits: nothing to download (")
     assert "image-net.org" in one_line(run("get", "imagenet"))
     assert "Did you mean 'cifar100'" in one_line(run("get", "cifar1000"))
     assert "Missing argument" in one_line(run("get"))
@@ -112,7 +117,7 @@ def test_check_does_not_overwrite(run, tmp_path):
     (tmp_path / "digits.png").write_text("mine")
     ended = run("check", "digits")
     assert ended.code == 0
-    assert "digits.png is there and was left as it was" in ended.out
+    assert "digits.png exists and was not changed" in ended.out
     line = one_line(run("check", "digits", "--sheet", "digits.png"))
     assert "expected --sheet to name a new file" in line
     assert (tmp_path / "digits.png").read_text() == "mine"
@@ -132,8 +137,10 @@ def test_check_names_damaged_files_and_empty_classes(run, tmp_path):
     rows = [line.split() for line in ended.out.splitlines()]
     assert rows[1][:6] == ["train", "29", "3", "9", "to", "10"]
     assert rows[2][:6] == ["test", "20", "3", "0", "to", "10"]
-    assert "damaged: 1\n  pets/train/dog/3.png (no image that Pillow knows)" in ended.out
-    assert "without images: 1\n  test/eel" in ended.out
+    assert (
+        "damaged files: 1\n  pets/train/dog/3.png (no image format that Pillow knows)" in ended.out
+    )
+    assert "classes without images: 1\n  test/eel" in ended.out
     line = one_line(run("check", "imagefolder", "--data-dir", "pets", "--strict"))
     assert "pets/train/dog/3.png" in line
     (root / "dog" / "3.png").unlink()
@@ -153,7 +160,7 @@ def test_check_of_what_cannot_be_read(run, server, tmp_path):
     assert "test_batch" in one_line(ended)
     assert ended.out.splitlines()[1].startswith("train")
     line = one_line(run("check", "digits", "--sheet", "no/such/sheet.png"))
-    assert "expected --sheet in a folder that is there, got no/such/sheet.png" in line
+    assert "expected --sheet in an existing folder, got no/such/sheet.png" in line
 
 
 SLOW_GET = """
@@ -168,8 +175,8 @@ def slowly(response):
 download._read = slowly
 url, checksum, size, data_dir = sys.argv[1:]
 remote = sources.RemoteFile(url, checksum, "cifar-10-batches-py", int(size), archive=True)
-known = sources.SOURCES["cifar10"]
-sources.SOURCES["cifar10"] = sources.Source((remote,), known.folders, known.names)
+source = sources.SOURCES["cifar10"]
+sources.SOURCES["cifar10"] = sources.Source((remote,), source.folders, source.names)
 sys.argv = ["nsl", "data", "get", "cifar10", "--data-dir", data_dir]
 main()
 """
@@ -203,12 +210,12 @@ def test_an_interrupted_get_goes_on(run, server, tmp_path):
         pass
     os.close(ours)
     assert process.wait(timeout=30) == 130
-    assert b"the same command goes on where it stopped" in shown
+    assert b"the same command continues where it stopped" in shown
     assert b"cifar.tar.gz" in shown
     assert b"Traceback" not in shown
     assert part.stat().st_size > 500
     server.asked.clear()
-    assert "fetched to" in run("get", "cifar10").out
+    assert "downloaded to" in run("get", "cifar10").out
     assert server.asked[0][1].startswith("bytes=")
 
 

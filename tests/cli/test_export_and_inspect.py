@@ -47,9 +47,9 @@ def test_export_to_onnx_with_what_a_user_needs(run, tmp_path):
     assert done.err == ""
     opened = Run.open(tmp_path / "static")
     session = onnxruntime.InferenceSession(tmp_path / "static" / "model.onnx")
-    known = {k: json.loads(v) for k, v in session.get_modelmeta().custom_metadata_map.items()}
+    metadata = {k: json.loads(v) for k, v in session.get_modelmeta().custom_metadata_map.items()}
     mean, std = opened.normalisation()
-    assert known == {
+    assert metadata == {
         "classes": list(opened.classes()), "input_size": [1, 8, 8], "mean": list(mean),
         "std": list(std), "crop": 1.0, "interpolation": "bilinear", "model": "cnn9",
     }  # fmt: skip
@@ -61,7 +61,7 @@ def test_export_to_onnx_with_what_a_user_needs(run, tmp_path):
     torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=0, atol=tolerance)
 
 
-def test_export_a_dynamic_run_to_a_file_of_ones_choice(run, tmp_path):
+def test_export_a_dynamic_run_to_a_chosen_file(run, tmp_path):
     done = run("export", "dynamic", "--format", "torch-export", "--which", "best", "--out", "m.pt2")
     assert done.code == 0, done.err
     assert done.out.startswith("m.pt2: torch-export")
@@ -89,8 +89,11 @@ def test_nothing_is_exported_over_a_file_without_force(run, tmp_path):
         (("export", "none", "--format", "torch-export", "--out", "a/m.pt2"), "a: no such folder"),
         (("inspect", "nowhere"), "nowhere: expected the folder of a run, got none"),
         (("inspect", "static", "--which", "first"), "which to be one of 'best', 'last'"),
-        (("inspect", "static", "--out", "dynamic"), "dynamic: expected a new folder, got one"),
-        (("inspect", "static", "--out", "static/config.json", "--force"), "expected a new folder"),
+        (
+            ("inspect", "static", "--out", "dynamic"),
+            "dynamic: expected a new or empty folder, got one",
+        ),
+        (("inspect", "static", "--out", "static/config.json", "--force"), "got a file"),
     ],
 )
 def test_bad_input_changes_nothing(arguments, error, run, tmp_path):
@@ -108,15 +111,16 @@ def test_inspect_a_static_run(run, tmp_path):
     done = run("inspect", "static")
     assert done.code == 0, done.err
     rows = table(done.out)
-    # 4 kernels of 9 taps, 9 numbers of D and of R each
-    kind, kernel, similarity, numbers, parameters, spent, distance = rows["stages.0.0"][1:]
+    assert "parameters of M" in done.out
+    # 4 kernels of 9 taps, 9 parameters of D and of R each
+    kind, kernel, similarity, learned, parameters, macs, distance = rows["stages.0.0"][1:]
     assert (kind, kernel, similarity) == ("Conv2d", "3×3", "static kernel_shape of diagonal")
-    assert (numbers, parameters, spent) == ("18", "54", f"{64 * 4 * 9:,}")
+    assert (learned, parameters, macs) == ("18", "54", f"{64 * 4 * 9:,}")
     assert float(distance) >= 0
     model = Run.open(tmp_path / "static").load_model()
     total = sum(p.numel() for p in model.parameters())
-    assert f"parameters while training: {total:,}\n" in done.out
-    assert f"parameters deployed: {total - 9 * 18:,}\n" in done.out
+    assert f"parameters during training: {total:,}\n" in done.out
+    assert f"parameters when deployed: {total - 9 * 18:,}\n" in done.out
     assert sum(int(row[5].replace(",", "")) for row in list(rows.values())[1:]) == total
     folder = tmp_path / "static" / "inspect"
     assert {path.name for path in folder.iterdir()} == {"static.png", "report.html"}
@@ -131,7 +135,7 @@ def test_inspect_a_dynamic_run_again(run, tmp_path):
     assert run(*command).code == 0
     assert {path.name for path in (tmp_path / "seen").iterdir()} == {"dynamic.png", "report.html"}
     (tmp_path / "seen" / "dynamic.png").write_text("mine")
-    assert "seen: expected a new folder" in one_line(run(*command))
+    assert "seen: expected a new or empty folder, got one with files" in one_line(run(*command))
     assert (tmp_path / "seen" / "dynamic.png").read_text() == "mine"
     assert run(*command, "--force").code == 0
     assert imread(tmp_path / "seen" / "dynamic.png").shape[2] == 4
@@ -140,7 +144,7 @@ def test_inspect_a_dynamic_run_again(run, tmp_path):
 def test_inspect_a_plain_run(run, tmp_path):
     done = run("inspect", "none")
     assert done.code == 0, done.err
-    assert "of them similarity: 0\n" in done.out
+    assert "of these, similarity: 0\n" in done.out
     assert [p.name for p in (tmp_path / "none" / "inspect").iterdir()] == ["report.html"]
 
 
@@ -148,5 +152,5 @@ def test_inspect_a_plain_run(run, tmp_path):
 def test_help_teaches(command, run):
     done = run(command, "--help")
     assert done.code == 0
-    assert f"nsl {command} runs/static\n" in done.out
+    assert f"\n    nsl {command} runs/static\n" in done.out
     assert "--force" in done.out

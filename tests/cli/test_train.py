@@ -90,11 +90,13 @@ def test_a_run_from_a_file_is_evaluated_and_merged(run, tmp_path):
     assert (config["lr"], config["seed"], config["options"]) == (0.05, 3, {"width": 4, "hidden": 8})
     assert list((folder / "tensorboard").glob("events*"))
 
-    told = run("eval", folder)
+    printed = run("eval", folder)
     measured = json.loads(run("eval", folder, "--json").out)
+    assert measured["fingerprint"] == Run.open(folder).test_set().fingerprint
+    assert "copy" not in measured
     last = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()][-1]
     assert measured["error"] == last["error"]
-    assert f"error {measured['error']:.2%}" in told.out
+    assert f"error {measured['error']:.2%}" in printed.out
 
     assert run("merge", folder).code == 0
     plain = ns.create_model("cnn9", 10, in_channels=1, image_size=8, width=4, hidden=8).eval()
@@ -102,7 +104,7 @@ def test_a_run_from_a_file_is_evaluated_and_merged(run, tmp_path):
     opened = Run.open(folder)
     images = opened.example(16)
     torch.testing.assert_close(plain(images), opened.load_model()(images))
-    assert "got one that is there. Use --force" in one_line(run("merge", folder))
+    assert "got one that exists. Use --force" in one_line(run("merge", folder))
 
     untrained = build_model(opened.config, 10, 1, 8).eval()
     write_weights(folder / "best.safetensors", untrained, {"step": 1})
@@ -195,10 +197,10 @@ def test_a_run_goes_on_with_what_was_not_said_again(run, tmp_path):
 
 def test_help_teaches_and_answers_at_once():
     began = time.monotonic()
-    told = nsl_process("--help")
-    assert told.code == 0
+    overview = nsl_process("--help")
+    assert overview.code == 0
     for command in ("train", "eval", "merge"):
-        assert command in told.out
+        assert command in overview.out
         assert f"nsl {command}" in nsl_process(command, "--help").out
     code = "import sys; sys.argv = ['nsl', '--help']\n" \
         "import atexit; atexit.register(lambda: print('torch' in sys.modules))\n" \

@@ -115,5 +115,5 @@ def test_wrong_labels_and_stretches():
         Episodes(torch.rand(5))
     with pytest.raises(ns.DataError, match=r"at least 5 classes .* got 0"):
         Episodes(torch.zeros(0, dtype=torch.int64))
-    with pytest.raises(ns.DataError, match="a stretch within 0 to 3, got 2 to 4"):
+    with pytest.raises(ns.DataError, match="a range within 0 to 3, got 2 to 4"):
         Episodes(LABELS, n_query=2, count=3).batch(2, 4)

@@ -53,7 +53,7 @@ def test_folders_that_are_split_already(tmp_path):
 
 
 def test_what_folders_lack_is_said(tmp_path):
-    with pytest.raises(ns.DataError, match=f"a folder a class in {tmp_path}, got none"):
+    with pytest.raises(ns.DataError, match=f"one folder per class in {tmp_path}, got none"):
         load_dataset("imagefolder", "train", tmp_path / ".")
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "notes.txt").write_text("not an image")
@@ -81,7 +81,7 @@ def damage(photos):
     short.write_bytes(short.read_bytes()[: short.stat().st_size // 2])
     empty.write_bytes(b"")
     foreign.write_text("<html>")
-    return {short: "truncated", empty: "empty", foreign: "no image that pillow knows"}
+    return {short: "truncated", empty: "empty", foreign: "no image format that pillow knows"}
 
 
 def test_damaged_files_are_named_and_skipped(tmp_path, caplog):
@@ -169,7 +169,7 @@ def test_files_that_are_no_images_are_named(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "neural_similarity"):
         dataset = load_dataset("imagefolder", "train", tmp_path)
     assert [bad.path.name for bad in dataset.skipped] == ["new.HEIC"]
-    assert "1 file(s) passed over, whose names end as no image's: dog/rex" in caplog.text
+    assert "1 file(s) skipped that have no image suffix: dog/rex" in caplog.text
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])

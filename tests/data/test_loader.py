@@ -173,7 +173,7 @@ def test_a_file_that_breaks_later_is_named(photos, workers):
     bad = photos.paths[4]
     bad.write_bytes(bad.read_bytes()[:40])
     with pytest.raises(
-        ns.DataError, match=rf"^{bad}: expected an image .* get it again\.$"
+        ns.DataError, match=rf"^{bad}: expected an image .* by an intact one\.$"
     ) as said:
         list(eval_loader(photos, 3, **NORMAL, workers=workers).epoch())
     assert "\n" not in str(said.value)

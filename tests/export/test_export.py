@@ -138,7 +138,7 @@ def test_bad_input(tmp_path):
         export_model(model, example, tmp_path / "model.onnx", "onxn")
     with pytest.raises(ns.ExportError, match=r"ends in '.pt2' for torch-export, got .*model.onnx"):
         export_model(model, example, tmp_path / "model.onnx", "torch-export")
-    with pytest.raises(ns.ExportError, match=r"samples first, got \(3,\)"):
+    with pytest.raises(ns.ExportError, match=r"a batch of samples as example, got shape \(3,\)"):
         export_model(model, torch.randn(3), tmp_path / "model.pt2", "torch-export")
     (tmp_path / "there.pt2").write_text("mine")
     with pytest.raises(ns.ExportError, match=r"expected a new file, got .*there.pt2.*force"):
@@ -150,7 +150,9 @@ def test_bad_input(tmp_path):
 
 @pytest.mark.parametrize("metadata", [{"a": 1}, {1: "a"}])
 def test_metadata_that_are_no_strings(metadata, tmp_path):
-    message = r"expected metadata of strings by name, got (1 for 'a'|'a' for 1)\. .*json\.dumps"
+    message = (
+        r"metadata whose names and values are strings, got (1 for 'a'|'a' for 1)\. .*json\.dumps"
+    )
     for path, format in ((tmp_path / "m.onnx", "onnx"), (tmp_path / "m.pt2", "torch-export")):
         with pytest.raises(ns.ExportError, match=message):
             export_model(nn.Flatten(), torch.randn(2, 3), path, format, metadata=metadata)

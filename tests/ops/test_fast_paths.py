@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 
 import pytest
@@ -21,6 +22,8 @@ from support.fast_cases import (
 )
 from torch import Tensor
 
+from neural_similarity.errors import ShapeError
+from neural_similarity.ops import similarity_conv2d
 from neural_similarity.ops.similarity_conv import compiled, operator, reference
 
 
@@ -145,15 +148,14 @@ def test_several_threads_at_once(path: str) -> None:
 @pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 def test_empty(path: str, full: bool, shared: bool) -> None:
-    cases = [Geometry(0, 3, 5, (7, 6), (3, 2)), Geometry(2, 3, 5, (2, 6), (3, 2))]
-    for case in cases:
-        ours = operands(case, full, shared)
-        y = FORWARD(*ours, *settings(case))
-        assert y.shape == (case.batch, 5, *case.positions)
-        found = BACKWARD(y, *ours, *settings(case), [True] * 3)
-        for one, like in zip(found, ours, strict=True):
-            assert one.shape == like.shape
-            assert not one.any()
+    case = Geometry(0, 3, 5, (7, 6), (3, 2))
+    ours = operands(case, full, shared)
+    y = FORWARD(*ours, *settings(case))
+    assert y.shape == (0, 5, *case.positions)
+    found = BACKWARD(y, *ours, *settings(case), [True] * 3)
+    for one, like in zip(found, ours, strict=True):
+        assert one.shape == like.shape
+        assert not one.any()
 
 
 def test_nan_spreads(path: str) -> None:
@@ -174,16 +176,29 @@ def test_nan_spreads(path: str) -> None:
 def test_misfits_are_refused(path: str) -> None:
     case = CASES["rgb"]
     x, weight, similarity = operands(case)
-    for wrong in (
+    for misfit in (
         (x[:, :2], weight, similarity),
         (x, weight, similarity[:, 1:]),
         (x, weight, similarity[..., 1:]),
         (x, weight, similarity.expand(2, -1, -1, -1)[:0]),
         (x.float(), weight, similarity),
-        (x[0], weight, similarity),
+        (x, weight[0], similarity),
+        (x[None], weight, similarity),
+        (x[..., :0], weight, similarity),
     ):
-        with pytest.raises((ValueError, RuntimeError)):
-            FORWARD(*wrong, *settings(case))
+        with pytest.raises(ShapeError, match=r"^similarity_conv2d: expected ") as public:
+            similarity_conv2d(*misfit, None, *settings(case))
+        with pytest.raises(ShapeError) as inner:
+            FORWARD(*misfit, *settings(case))
+        assert str(inner.value) == str(public.value)
+
+
+def test_the_operator_takes_no_static_similarity(path: str) -> None:
+    case = CASES["rgb"]
+    x, weight, similarity = operands(case)
+    shape = re.escape(str(tuple(similarity.shape)))
+    with pytest.raises(ShapeError, match=rf"one of the shapes {shape}, \(.*\), got \(9,\)\."):
+        FORWARD(x, weight, torch.rand(9).double(), *settings(case))
 
 
 SMALL = {
@@ -248,9 +263,10 @@ def test_backward_inside_autocast_is_not_rounded(path: str) -> None:
 def test_a_gradient_of_another_size_is_refused(path: str) -> None:
     case = CASES["rgb"]
     x, weight, similarity = operands(case)
-    with pytest.raises(ValueError, match=r"the gradient \(1, 5, 2, 2\) does not fit the output"):
+    message = r"^similarity_conv2d_backward: expected grad_output .* \(.*\), got \(1, 5, 2, 2\)\."
+    with pytest.raises(ShapeError, match=message):
         BACKWARD(
             torch.randn(1, 5, 2, 2).double(), x, weight, similarity, *settings(case), [True] * 3
         )
-    with pytest.raises(ValueError, match="one real dtype"):
+    with pytest.raises(ShapeError, match=r"one floating-point dtype, got torch.complex128"):
         FORWARD(x + 0j, weight + 0j, similarity + 0j, *settings(case))

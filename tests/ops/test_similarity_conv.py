@@ -194,7 +194,7 @@ def test_an_empty_batch_and_nan_pass_through():
         ),
         (
             {"weight": torch.zeros(4, 1, 3, 3), "groups": 3},
-            "4 kernels divide by groups, got groups 3",
+            "groups that divide the 4 kernels of the weight, got 3",
         ),
         ({"groups": 0}, "expected groups of at least 1, got 0"),
         ({"stride": 0}, r"expected stride of at least 1, got \(0, 0\)"),

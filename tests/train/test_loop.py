@@ -90,7 +90,7 @@ def test_divergence_ends_with_the_step_and_keeps_the_checkpoint(tmp_path):
     before = (tmp_path / "good" / "last.safetensors").read_bytes()
     path = tmp_path / "good" / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "lr": 1e18}))
-    with pytest.raises(ns.RunError, match="the last checkpoint is as it was"):
+    with pytest.raises(ns.RunError, match="the last checkpoint was not changed"):
         train(None, tmp_path / "good", resume=True)
     assert (tmp_path / "good" / "last.safetensors").read_bytes() == before
 
@@ -170,8 +170,11 @@ def test_evaluation_on_images_set_apart_or_of_the_test(tmp_path):
     ("setting", "message"),
     [
         ({"device": "gpu"}, "expected device to be 'auto', 'cpu' or 'cuda', got 'gpu'"),
-        ({"options": {"depths": 3}}, "expected options and structure_options of the kinds"),
-        ({"options": {"conv_layer": "x"}}, "expected options and structure_options of the kinds"),
+        ({"options": {"depths": 3}}, "expected options that 'cnn9' takes and structure_options"),
+        (
+            {"options": {"conv_layer": "x"}},
+            "expected options that 'cnn9' takes and structure_options",
+        ),
     ],
 )
 def test_settings_that_do_not_work_leave_nothing_behind(tmp_path, setting, message):

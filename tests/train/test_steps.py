@@ -52,26 +52,26 @@ def test_rates_drop_to_a_tenth(name, total, drops):
 
 @pytest.fixture
 def steps(tmp_path, monkeypatch):
-    """Trains, and tells of every step: its images, its gradient's length, its kernels' layout."""
+    """Trains; returns each step's images, length of the gradient and layout of the kernels."""
     step = loop._Job.step
 
-    def trained(config):
-        seen = []
+    def run_steps(config):
+        records = []
 
-        def watched(self, network, batch, *rest):
+        def recorded_step(self, network, batch, *rest):
             result = step(self, network, batch, *rest)
             parameters = list(self.task.model.parameters())
             length = torch.stack([p.grad.norm() for p in parameters if p.grad is not None]).norm()
             kernel = next(p for p in parameters if p.dim() == 4 and p.shape[1] > 1)
             layout = kernel.is_contiguous(memory_format=torch.channels_last)
-            seen.append((batch[0].clone(), length.item(), layout))
+            records.append((batch[0].clone(), length.item(), layout))
             return result
 
-        monkeypatch.setattr(loop._Job, "step", watched)
+        monkeypatch.setattr(loop._Job, "step", recorded_step)
         train(replace(config, steps=5), tmp_path / str(config.channels_last))
-        return zip(*seen, strict=True)
+        return zip(*records, strict=True)
 
-    return trained
+    return run_steps
 
 
 def test_batches_are_augmented_and_in_another_order_every_epoch(steps):
@@ -79,9 +79,9 @@ def test_batches_are_augmented_and_in_another_order_every_epoch(steps):
     mean, std = digits.statistics()
     augment = Augment(1, flip=False)
     loader = train_loader(digits, 314, augment=augment, mean=mean, std=std, seed=0)
-    wanted = [images for epoch in range(2) for images, _ in loader.epoch(epoch)]
+    expected = [images for epoch in range(2) for images, _ in loader.epoch(epoch)]
     images, lengths, layouts = steps(replace(SMALL, grad_clip=0.01))
-    assert all(map(torch.equal, images, wanted))
+    assert all(map(torch.equal, images, expected))
     assert lengths == pytest.approx([0.01] * 5, rel=1e-3)
     assert all(layouts)
 

@@ -1,4 +1,4 @@
-"""The command ``nsl``: one thin file a command, and one way to end on bad input.
+"""The command ``nsl``: one thin file per command, and one way to report bad input.
 
 A command imports what is slow to import (torch, matplotlib) inside its function, so that
 ``nsl --help`` answers at once.
@@ -17,21 +17,21 @@ BAD_INPUT = 2
 
 
 def main() -> NoReturn:
-    """Run ``nsl``; end bad input with one line and exit code 2, never with a traceback."""
-    # Idle OpenMP threads spin by default. Where other programs share the processor that made a
-    # step ten times slower; sleeping threads cost next to nothing. Must be set before torch loads.
+    """Run ``nsl``; report bad input in one line with exit code 2, never with a traceback."""
+    # Idle OpenMP threads spin by default. Where other programs share the processor, that made a
+    # step ten times slower; sleeping threads cost almost nothing. Must be set before torch loads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from .app import app
     except ModuleNotFoundError as error:
         _end(f"the command needs {error.name}: pip install 'neural-similarity[cli]'")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a sign that it does not know is no error
+        if isinstance(stream, io.TextIOWrapper):  # print "?" for a character it cannot encode
             stream.reconfigure(errors="replace")
     try:
         app()
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more when it closes stdout.
+        # The reader of our output has gone; Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What ``nsl data check`` does."""
+"""The work of ``nsl data check``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..plot.contact_sheet import draw_contact_sheet
 
 __all__ = ["check_data"]
 
-_NAMED = 20
+_MOST_NAMES = 20
 
 
 def check_data(
@@ -28,44 +28,44 @@ def check_data(
     sheet: Path | None,
     force: bool,
 ) -> None:
-    """Read every split, print a table, list what is wrong, draw a sheet of the first split."""
+    """Read every split, print a table, list the problems, draw a sheet of the first split."""
     _check.known_name("data check", "NAME", name, list_datasets())
     root = data_directory(data_dir)
     splits = splits or _splits(name, root)
     for split in splits:
         _check.known_name(f"data check {name}", "--split", split, dataset_info(name).splits)
     target = _sheet(name, sheet, force)
-    read: dict[str, ImageSet] = {}
-    trouble: DataError | None = None
+    datasets: dict[str, ImageSet] = {}
+    first_error: DataError | None = None
     for split in splits:
         try:
-            read[split] = load_dataset(name, split, root, strict=strict)
-        except DataError as error:  # told last, after what could be read
-            trouble = trouble or error
-    empty = _print(name, root, read) if read else []
-    if read:
-        _draw(name, read, target)
-    if trouble:
-        raise trouble
+            datasets[split] = load_dataset(name, split, root, strict=strict)
+        except DataError as error:  # raised after the other splits are printed
+            first_error = first_error or error
+    empty = _print(name, root, datasets) if datasets else []
+    if datasets:
+        _draw(name, datasets, target)
+    if first_error:
+        raise first_error
     if strict and empty:
         raise DataError(
-            f"{name}: expected images of every class, got none of {', '.join(empty[:_NAMED])}. "
-            f"Leave out --strict to pass over it."
+            f"{name}: expected images of every class, got none of "
+            f"{', '.join(empty[:_MOST_NAMES])}. Leave out --strict to ignore this."
         )
 
 
 def _splits(name: str, root: Path) -> list[str]:
-    """All splits; people's own folders need not have one for validation."""
+    """All splits; an image folder does not need a validation split."""
     optional = name == "imagefolder" and not (root / "val").is_dir()
     return [s for s in dataset_info(name).splits if not (optional and s == "val")]
 
 
 def _sheet(name: str, sheet: Path | None, force: bool) -> Path | None:
-    """Where to draw: nowhere, if nobody asked and the usual file is there already."""
+    """Where to draw; None if there was no ``--sheet`` and the default file exists."""
     target = sheet or Path(f"{name}.png")
     if not target.parent.is_dir():
         raise DataError(
-            f"data check: expected --sheet in a folder that is there, got {target}. Make "
+            f"data check: expected --sheet in an existing folder, got {target}. Create "
             f"{target.parent} first."
         )
     if not target.exists() or force:
@@ -73,19 +73,18 @@ def _sheet(name: str, sheet: Path | None, force: bool) -> Path | None:
     if sheet is None:
         return None
     raise DataError(
-        f"data check: expected --sheet to name a new file, got {target}, which is there. "
-        f"Name another, or use --force."
+        f"data check: expected --sheet to name a new file, got {target}, which exists. "
+        f"Choose another name, or overwrite it with --force."
     )
 
 
-def _print(name: str, root: Path, read: dict[str, ImageSet]) -> list[str]:
-    """Say what was found; return the classes without images."""
-    table = Table(
-        "split", "images", "classes", "a class", "size", "copy", box=None, padding=(0, 2, 0, 0)
-    )
+def _print(name: str, root: Path, datasets: dict[str, ImageSet]) -> list[str]:
+    """Print what was read; return the classes without images."""
+    head = ("split", "images", "classes", "images per class", "size", "fingerprint")
+    table = Table(*head, box=None, padding=(0, 2, 0, 0))
     empty: list[str] = []
     skipped: dict[Path, str] = {}
-    for split, dataset in read.items():
+    for split, dataset in datasets.items():
         counts = torch.bincount(dataset.labels, minlength=dataset.num_classes)
         least, most = int(counts.min()), int(counts.max())
         height, width = dataset.image_size
@@ -103,37 +102,37 @@ def _print(name: str, root: Path, read: dict[str, ImageSet]) -> list[str]:
     console = Console(highlight=False, markup=False)
     console.print(table)
     print(f"files: {_files(name, root)}")
-    _print_list("damaged", [f"{path} ({reason})" for path, reason in skipped.items()])
-    _print_list("without images", empty)
+    _print_list("damaged files", [f"{path} ({reason})" for path, reason in skipped.items()])
+    _print_list("classes without images", empty)
     return empty
 
 
 def _files(name: str, root: Path) -> str:
     source = SOURCES.get(name)
     if source is None or not source.names:
-        return "none; the set is made"
+        return "none; the data set needs no files"
     folder = find(source, root)
     if folder is None:
         return f"in {root}"
     state = verify(source, folder)
-    known = {"verified": ", as published", "other": ", readable, but not the published ones"}
-    return f"in {folder}{known.get(state, '')}"
+    notes = {"verified": ", as published", "other": ", readable, but not the published ones"}
+    return f"in {folder}{notes.get(state, '')}"
 
 
 def _print_list(title: str, lines: list[str]) -> None:
     if not lines:
         return
     print(f"{title}: {len(lines)}")
-    for line in lines[:_NAMED]:
+    for line in lines[:_MOST_NAMES]:
         print(f"  {line}")
-    if len(lines) > _NAMED:
-        print(f"  and {len(lines) - _NAMED} more")
+    if len(lines) > _MOST_NAMES:
+        print(f"  and {len(lines) - _MOST_NAMES} more")
 
 
-def _draw(name: str, read: dict[str, ImageSet], target: Path | None) -> None:
+def _draw(name: str, datasets: dict[str, ImageSet], target: Path | None) -> None:
     if target is None:
-        print(f"contact sheet: {name}.png is there and was left as it was; --force draws it anew")
+        print(f"contact sheet: {name}.png exists and was not changed; --force overwrites it")
         return
-    split, dataset = next(iter(read.items()))
+    split, dataset = next(iter(datasets.items()))
     draw_contact_sheet(dataset, target, split=split)
     print(f"contact sheet: {target}")

@@ -10,13 +10,15 @@ import typer
 __all__ = ["DataDir", "Force", "RunFolder", "Which"]
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a training run.")]
-Which = Annotated[str, typer.Option(help="Which weights: last, or best in evaluation.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Which = Annotated[
+    str, typer.Option(help="Which weights: last, or best (lowest error in evaluation).")
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing output.")]
 DataDir = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Where data sets are; otherwise $NEURAL_SIMILARITY_DATA, otherwise ./data.",
+        help="Folder of the data sets. Default: $NEURAL_SIMILARITY_DATA, or ./data.",
         show_default=False,
     ),
 ]

@@ -12,29 +12,29 @@ if TYPE_CHECKING:
 __all__ = ["list_settings", "new_folder", "wanted_settings"]
 
 
-def wanted_settings(file: Path | None, given: dict[str, Any], sets: list[str]) -> dict[str, Any]:
-    """Settings from the file, then the options, then ``--set``."""
+def wanted_settings(file: Path | None, options: dict[str, Any], sets: list[str]) -> dict[str, Any]:
+    """Settings from the file, overridden by options, overridden by ``--set``."""
     from ..train.config import merge_settings, parse_setting, read_settings
 
-    wanted = {} if file is None else read_settings(file)
-    wanted = merge_settings(wanted, ((k, v) for k, v in given.items() if v is not None))
-    return merge_settings(wanted, map(parse_setting, sets))
+    settings = {} if file is None else read_settings(file)
+    settings = merge_settings(settings, ((k, v) for k, v in options.items() if v is not None))
+    return merge_settings(settings, map(parse_setting, sets))
 
 
 def new_folder(name: str) -> Path:
-    """A folder in ``runs`` that is not there yet."""
-    numbered = (Path("runs") / (name + (f"-{n}" if n > 1 else "")) for n in count(1))
-    return next(folder for folder in numbered if not folder.exists())
+    """A folder in ``runs`` that does not exist yet."""
+    folders = (Path("runs") / (name + (f"-{n}" if n > 1 else "")) for n in count(1))
+    return next(folder for folder in folders if not folder.exists())
 
 
 def list_settings(kind: type[Settings]) -> None:
-    """Print every setting with its default and what it means."""
+    """Print every setting with its default and its meaning."""
     from dataclasses import fields
 
     default = kind()
     for setting in fields(kind):
         value = getattr(default, setting.name)
-        shown = (
+        text = (
             "" if value in (None, {}) else str(value).lower() if value in (True, False) else value
         )
-        print(f"{setting.name:<20} {shown!s:<10} {setting.metadata['help']}")
+        print(f"{setting.name:<20} {text!s:<10} {setting.metadata['help']}")

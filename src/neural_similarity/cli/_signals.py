@@ -1,4 +1,4 @@
-"""Commands that are asked to end clean up behind them."""
+"""Clean up when a command is asked to stop."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["ends_on_sigterm"]
 
 @contextmanager
 def ends_on_sigterm() -> Iterator[None]:
-    """End by SIGTERM as by any exit, so that what was half written goes; by itself it would not."""
+    """Exit normally on SIGTERM, so that unfinished files are removed; by default they stay."""
 
     def end(number: int, frame: Any) -> None:
-        raise SystemExit(128 + number)  # as shells tell of it
+        raise SystemExit(128 + number)  # the exit code that shells use for signals
 
     try:
         before = signal.signal(signal.SIGTERM, end)
-    except ValueError:  # not in the main thread: whoever started it handles signals
+    except ValueError:  # not in the main thread: the caller handles signals
         yield
         return
     try:

@@ -1,4 +1,4 @@
-"""What a finished run, or several side by side, come to: a table, pictures, a report."""
+"""The result of a finished run, or of several: a table, plots and a report."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from ._table import print_table
 
 __all__ = ["report_comparison", "report_run"]
 
-_HEAD = ("similarity", "error", "95 % interval", "parameters", "deployed", "ms a step")
+_HEAD = ("similarity", "error", "95 % interval", "parameters", "deployed", "ms per step")
 _NOTE = (
-    "The error is that of the last weights, not of the best; the interval is what chance in the "
-    "choice of images allows, and says nothing of other seeds. Parameters are counted while "
-    "training and once similarities are merged."
+    "The error is that of the last weights, not of the best. The interval covers the random choice "
+    "of the images; it does not cover other seeds. Parameters are counted during training and, as "
+    "deployed, after static similarities are merged."
 )
+_CAPTION = "Loss, error and learning rate"
 
 
 def report_run(run: Run) -> None:
-    """Print what came out and write ``curves.png`` and ``report.html`` into the run."""
+    """Print the result and write ``curves.png`` and ``report.html`` into the run."""
     draw_run(run.metrics(), run.folder / "curves.png", _title(run))
     write_report(
         run.folder / "report.html",
         _title(run),
         [
             Section("Result", [Table(_HEAD, [_row(run)]), Text(_note(run))]),
-            Section("How it went", [Picture(run.folder / "curves.png", "Loss, error and rate")]),
-            *_how(run),
+            Section("Training", [Picture(run.folder / "curves.png", _CAPTION)]),
+            *_setup(run),
         ],
     )
     print_table(_HEAD, [_row(run)])
@@ -40,7 +41,7 @@ def report_run(run: Run) -> None:
 
 
 def report_comparison(runs: Mapping[str, Run], folder: Path) -> None:
-    """Print runs side by side and write ``comparison.png`` and ``report.html`` beside them."""
+    """Print several runs as a table and write ``comparison.png`` and ``report.html``."""
     picture = folder / "comparison.png"
     draw_comparison({name: run.metrics() for name, run in runs.items()}, picture)
     for run in runs.values():
@@ -49,15 +50,15 @@ def report_comparison(runs: Mapping[str, Run], folder: Path) -> None:
     first = next(iter(runs.values()))
     write_report(
         folder / "report.html",
-        f"{first.config.model} on {first.config.data}, side by side",
+        f"{first.config.model} on {first.config.data}, comparison",
         [
             Section("Result", [Table(_HEAD, rows), Text(_note(first))]),
-            Section("How it went", [Picture(picture, "Error over epochs and over time")]),
+            Section("Training", [Picture(picture, "Error over epochs and over training time")]),
             *(
-                Section(name, [Picture(run.folder / "curves.png", "Loss, error and rate")])
+                Section(name, [Picture(run.folder / "curves.png", _CAPTION)])
                 for name, run in runs.items()
             ),
-            *_how(first),
+            *_setup(first),
         ],
     )
     print_table(_HEAD, rows)
@@ -66,38 +67,38 @@ def report_comparison(runs: Mapping[str, Run], folder: Path) -> None:
 
 def _row(run: Run) -> tuple[Any, ...]:
     metrics = run.metrics()
-    evaluated = [line for line in metrics if line["kind"] == "eval"]
-    if not evaluated:
+    evaluations = [line for line in metrics if line["kind"] == "eval"]
+    if not evaluations:
         raise RunError(f"{run.folder}: expected an evaluation in metrics.jsonl, got none.")
-    last = evaluated[-1]
+    last = evaluations[-1]
     images = last["images"]
     result = Evaluation(round(last["error"] * images), images, last["loss"])
     low, high = result.interval()
     times = [line["step_seconds"] for line in metrics if line["kind"] == "train"]
-    counted = trainable_summary(run.load_model())
+    counts = trainable_summary(run.load_model())
     config = run.config
     kind = config.similarity
     return (
         kind if kind == "none" else f"{kind} {config.structure}",
         f"{result.error:.2%}",
         f"{low:.2%} – {high:.2%}",
-        f"{counted.total:,}",
-        f"{counted.deployed:,}",
+        f"{counts.total:,}",
+        f"{counts.deployed:,}",
         f"{1000 * statistics.median(times):.1f}",
     )
 
 
 def _note(run: Run) -> str:
-    apart = run.environment().get("evaluated_on") == "validation"
-    measured = "training images that were set apart" if apart else "test images"
+    is_validation = run.environment().get("evaluated_on") == "validation"
+    kind = "training images that were held out" if is_validation else "test images"
     images = [line["images"] for line in run.metrics() if line["kind"] == "eval"][-1]
-    return f"Measured on {images:,} {measured}. {_NOTE}"
+    return f"Evaluated on {images:,} {kind}. {_NOTE}"
 
 
-def _how(run: Run) -> list[Section]:
+def _setup(run: Run) -> list[Section]:
     settings = {name: value for name, value in run.config.to_dict().items() if value is not None}
-    where = {k: v for k, v in run.environment().items() if k != "classes"}
-    return [Section("Settings", [Facts(settings)]), Section("Environment", [Facts(where)])]
+    environment = {k: v for k, v in run.environment().items() if k != "classes"}
+    return [Section("Settings", [Facts(settings)]), Section("Environment", [Facts(environment)])]
 
 
 def _title(run: Run) -> str:

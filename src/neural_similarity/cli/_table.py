@@ -15,14 +15,14 @@ __all__ = ["print_table"]
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table on standard output; numbers stand to the right."""
+    """Print a table on standard output; all columns but the first are right-aligned."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, name in enumerate(head):
-        table.add_column(name, justify="left" if place == 0 else "right", no_wrap=True)
+    for column, name in enumerate(head):
+        table.add_column(name, justify="left" if column == 0 else "right", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(f"{v:,}" if isinstance(v, int) else str(v)) for v in row))
     console = Console(file=sys.stdout)
-    # A terminal that is too narrow breaks lines; what would be cut here could be read nowhere.
+    # A narrow terminal wraps long lines; text that is cut off here would be lost.
     wide = console.options.update(max_width=10_000)
     console.width = max(console.width, Measurement.get(console, wide, table).maximum)
     console.print(table)

@@ -1,4 +1,4 @@
-"""Which commands there are."""
+"""The list of commands."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="nsl",
-    help="Neural similarity learning: train, adapt and ship convolutions whose similarity is "
-    "learned.",
+    help="Neural similarity learning: train, adapt and export networks whose convolutions learn "
+    "a similarity matrix M between kernel and patch.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""``nsl data``: which data sets there are, fetch one, look at one."""
+"""``nsl data``: list, download and check data sets."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ __all__ = ["app"]
 INTERRUPTED = 130
 
 app = typer.Typer(
-    help="Data sets: which there are, fetch one, look at one.",
+    help="List, download and check data sets.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set; nsl data list names them.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the data set; nsl data list shows all.")
+]
 
 
 @app.command("list")
 def list_(data_dir: DataDir = None) -> None:
-    """Tell which data sets there are, which of them are here, and where they come from."""
+    """List all data sets, with their sources and whether they are here."""
     from rich.console import Console
     from rich.table import Table
 
@@ -40,16 +42,16 @@ def list_(data_dir: DataDir = None) -> None:
 
     root = data_directory(data_dir)
     table = Table("name", "kind", "here", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("what it is, and its home", overflow="fold")
+    table.add_column("description and source", overflow="fold")
     for name in list_datasets():
         info, source = dataset_info(name), SOURCES.get(name)
-        made = source is not None and not source.names
-        here = "always" if made else "yes" if source and find(source, root) else "no"
+        is_built_in = source is not None and not source.names
+        here = "always" if is_built_in else "yes" if source and find(source, root) else "no"
         table.add_row(name, info.kind, here, f"{info.description}\n{info.home}")
-    # Where nobody looks at a screen, lines need not be folded to fit one.
+    # Lines are wrapped for a terminal only.
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200)
     console.print(table)
-    console.print(f"\nLooked in {root}. Fetch one: nsl data get NAME")
+    console.print(f"\nData sets are looked up in {root}. To download one: nsl data get NAME")
 
 
 @app.command()
@@ -57,16 +59,20 @@ def get(
     name: Name,
     data_dir: DataDir = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace what is there, unless it is as published.")
+        bool,
+        typer.Option(
+            "--force", help="Overwrite existing files that differ from the published ones."
+        ),
     ] = False,
 ) -> None:
-    """Fetch a data set from its home, verify and unpack it.
+    """Download a data set from its source, verify and unpack it.
 
-    Interrupted, the same command goes on where it stopped. What is there already is verified and
-    left alone.
+    After an interruption, the same command continues where it stopped. Existing files are verified
+    and not overwritten.
 
     \b
-    Example: nsl data get cifar10 --data-dir ~/data
+    Example:
+      nsl data get cifar10 --data-dir ~/data
     """
     from .. import _check
     from ..data import data_directory, dataset_info, list_datasets
@@ -75,20 +81,20 @@ def get(
     _check.known_name("data get", "NAME", name, list_datasets())
     try:
         with _bars() as callback:
-            got = get_data(name, data_directory(data_dir), force=force, callback=callback)
+            result = get_data(name, data_directory(data_dir), force=force, callback=callback)
     except KeyboardInterrupt:
-        print("nsl: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        print("nsl: interrupted; the same command continues where it stopped", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-    look = f"nsl data check {name}"
-    told = {
-        "made": f"nothing to fetch ({dataset_info(name).layout}).",
-        "fetched": f"fetched to {got.folder}, as published. Look at it with: {look}",
-        "verified": f"already in {got.folder}, as published.",
-        "there": f"already in {got.folder}. Look at it with: {look}",
-        "other": f"already in {got.folder}, and not the published files. It is left as it was. "
-        f"Look at it with: {look}; replace it with --force.",
+    folder, check = result.folder, f"nsl data check {name}"
+    messages = {
+        "made": f"nothing to download ({dataset_info(name).layout}).",
+        "fetched": f"downloaded to {folder}, verified as published. Look at it with: {check}",
+        "verified": f"already in {folder}, verified as published.",
+        "there": f"already in {folder}. Look at it with: {check}",
+        "other": f"already in {folder}, but the files differ from the published ones. They were "
+        f"not changed. Look at them with: {check}; replace them with --force.",
     }
-    print(f"{name}: {told[got.state]}")
+    print(f"{name}: {messages[result.state]}")
 
 
 @app.command()
@@ -99,32 +105,33 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="SPLIT",
-            help="A part of the set; give it again for another. Otherwise all.",
+            help="Split to check, such as train; repeat it for several. Default: all.",
             show_default=False,
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="End with an error at a damaged file.")
+        bool, typer.Option("--strict", help="Exit with an error if a file is damaged.")
     ] = False,
     sheet: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where to draw a contact sheet (PNG); otherwise NAME.png right here.",
+            help="PNG file for the contact sheet. Default: NAME.png in this folder.",
             show_default=False,
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a contact sheet that is there.")
+        bool, typer.Option("--force", help="Overwrite an existing contact sheet.")
     ] = False,
 ) -> None:
-    """Read a data set, count and verify it, and draw a contact sheet.
+    """Read and verify a data set, and draw a contact sheet.
 
-    Images and classes of every part are counted, labels are verified, image files are decoded and
-    damaged ones are listed.
+    This counts the images and classes of every split, verifies the labels, decodes all image files
+    and lists the damaged ones. The contact sheet shows a few images of every class.
 
     \b
-    Example: nsl data check cifar10 --sheet cifar10.png
+    Example:
+      nsl data check cifar10 --sheet cifar10.png
     """
     from ._data_check import check_data
 
@@ -133,7 +140,7 @@ def check(
 
 @contextmanager
 def _bars() -> Iterator[Callback | None]:
-    """A bar with rate and time left for every file, if somebody looks."""
+    """A progress bar for every file, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

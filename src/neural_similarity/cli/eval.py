@@ -18,26 +18,27 @@ def evaluate(
     split: Annotated[
         str | None,
         typer.Option(
-            help="test, or validation: training images set apart. Default: test, if there are "
-            "test images of the trained classes.",
+            help="test, or validation (training images held out). Default: test, if the data set "
+            "has test images of the trained classes.",
             show_default=False,
         ),
     ] = None,
     data_dir: DataDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Measure a trained network on images it has not seen.
+    """Evaluate a trained network on images it has not seen.
 
-    The weights are the last ones unless --which best is asked for. Those were chosen by the error
-    on the images of evaluation; on the same images their number flatters.
+    By default this evaluates the last weights. The best weights were chosen by their error on the
+    evaluation images, so on those same images their error is too optimistic.
 
     \b
-    nsl eval runs/dynamic
-    nsl eval runs/dynamic --which best --json
+    Examples:
+      nsl eval runs/dynamic
+      nsl eval runs/dynamic --which best --json
     """
     from ..data import eval_loader
     from ..train import Run
-    from ..train import evaluate as measure
+    from ..train import evaluate as run_evaluation
     from ._progress import progress_bar
 
     opened = Run.open(run, data_dir)
@@ -47,17 +48,19 @@ def evaluate(
     loader = eval_loader(test, opened.config.batch_size, mean=mean, std=std)
     with progress_bar() as bar:
         task = bar.add_task(f"{len(test):,} images", total=len(loader))
-        result = measure(model, loader, callback=lambda done, _: bar.update(task, completed=done))
+        result = run_evaluation(
+            model, loader, callback=lambda done, _: bar.update(task, completed=done)
+        )
     low, high = result.interval()
     if as_json:
-        known = {
+        subject = {
             "run": str(run),
             "which": which,
             "data": opened.config.data,
-            "copy": test.fingerprint,
+            "fingerprint": test.fingerprint,
         }
-        measured = {"error": result.error, "interval": [low, high], "loss": result.loss}
-        print(json.dumps({**known, **measured, "errors": result.errors, "images": result.images}))
+        scores = {"error": result.error, "interval": [low, high], "loss": result.loss}
+        print(json.dumps({**subject, **scores, "errors": result.errors, "images": result.images}))
     else:
         print(
             f"error {result.error:.2%} ({result.errors:,} of {result.images:,} images), "

@@ -16,24 +16,25 @@ __all__ = ["export"]
 def export(
     run: RunFolder,
     format: Annotated[
-        str, typer.Option(help="onnx for onnxruntime and others, torch-export for PyTorch.")
+        str, typer.Option(help="onnx (for onnxruntime and others) or torch-export (for PyTorch).")
     ] = "onnx",
     which: Which = "last",
     out: Annotated[
-        Path | None, typer.Option(help="The file (default: model.onnx or model.pt2 in the run).")
+        Path | None, typer.Option(help="File to write (default: RUN/model.onnx or RUN/model.pt2).")
     ] = None,
     data_dir: DataDir = None,
     force: Force = False,
 ) -> None:
-    """Write a run's network to a file that other programs run.
+    """Export a run's network to ONNX or torch.export.
 
-    Static similarities are merged; dynamic ones are written as they are. The file takes batches of
-    any size and holds classes and normalisation as metadata. It is run on test images and must
-    give the network's scores before it is kept.
+    Static similarities are merged first; dynamic ones stay. The exported network takes batches of
+    any size; classes and normalisation are stored as metadata. The file is written only if it
+    gives the network's scores on test images.
 
     \b
-    nsl export runs/static
-    nsl export runs/dynamic --format torch-export --which best --out birds.pt2
+    Examples:
+      nsl export runs/static
+      nsl export runs/dynamic --format torch-export --which best --out birds.pt2
     """
     from .. import _check
     from ..convert import trainable_summary
@@ -48,13 +49,13 @@ def export(
     model = opened.load_model(which)
     images = opened.example()
     mean, std = opened.normalisation()
-    photographs = dataset_info(opened.config.data).augment.resized_crop
+    is_cropped = dataset_info(opened.config.data).augment.resized_crop
     metadata = {
         "classes": list(opened.classes()),
         "input_size": list(images.shape[1:]),
         "mean": list(mean),
         "std": list(std),
-        "crop": SEEN_SHARE if photographs else 1.0,
+        "crop": SEEN_SHARE if is_cropped else 1.0,
         "interpolation": "bilinear",
         "model": opened.config.model,
     }
@@ -68,6 +69,6 @@ def export(
     )
     print(
         f"{target}: {format}, {target.stat().st_size:,} bytes, "
-        f"{trainable_summary(model).deployed:,} parameters; scores differ by {difference:.1e} of "
-        f"the largest"
+        f"{trainable_summary(model).deployed:,} parameters; relative difference of the scores "
+        f"{difference:.1e}"
     )

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["inspect"]
 
 _HEAD = (
-    "layer", "kind", "kernel", "similarity", "numbers of M", "parameters", "multiply-adds",
+    "layer", "kind", "kernel", "similarity", "parameters of M", "parameters", "multiply-adds",
     "distance",
 )  # fmt: skip
 _NOTE = (
-    "Numbers of M are the parameters behind the similarity; of a dynamic layer, its predictor's. "
-    "Multiply-adds are those of one image, predictors included. The distance is that of M from "
-    "the identity, ‖M − I‖ / ‖I‖; of a dynamic layer, over some test images."
+    "Parameters of M are the parameters that the similarity learns; for a dynamic layer, those of "
+    "its predictor. Multiply-adds are counted for one image and include predictors. The distance "
+    "is the distance of M from the identity, ‖M − I‖ / ‖I‖; for a dynamic layer, it is computed "
+    "over a few test images."
 )
 
 
@@ -30,20 +31,22 @@ def inspect(
     run: RunFolder,
     which: Which = "last",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for pictures and report (default: RUN/inspect).")
+        Path | None,
+        typer.Option(help="Folder for the plots and the report (default: RUN/inspect)."),
     ] = None,
     data_dir: DataDir = None,
     force: Force = False,
 ) -> None:
-    """Show what a run has learned: layer by layer, and as pictures of M.
+    """Show what the similarities of a run have learned.
 
-    Prints parameters, multiply-adds and how far each M is from the identity. Writes a report with
-    the learned M of static layers as heat maps, with kernel shapes, and for dynamic layers the M
-    they predict over a test image.
+    Prints, for every layer, its parameters, its multiply-adds and how far its M is from the
+    identity. Writes a report with heat maps: the learned M of static layers, and the M that dynamic
+    layers predict for a test image.
 
     \b
-    nsl inspect runs/static
-    nsl inspect runs/dynamic --which best --out birds
+    Examples:
+      nsl inspect runs/static
+      nsl inspect runs/dynamic --which best --out birds
     """
     from ..convert import describe_layers, trainable_summary
     from ..errors import RunError
@@ -53,20 +56,22 @@ def inspect(
 
     opened = Run.open(run, data_dir)
     folder = opened.folder / "inspect" if out is None else out
-    if folder.exists() and not (folder.is_dir() and (force or not any(folder.iterdir()))):
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder}: expected a folder, got a file. Choose another --out.")
+    if folder.is_dir() and any(folder.iterdir()) and not force:
         raise RunError(
-            f"{folder}: expected a new folder, got one that is there. Choose another --out, or "
-            f"write over what is in it with --force."
+            f"{folder}: expected a new or empty folder, got one with files. Choose another --out, "
+            f"or overwrite its files with --force."
         )
     model, images = opened.load_model(which), opened.example()
-    layers, counted = describe_layers(model, images), trainable_summary(model)
-    rows, totals = _rows(layers, counted), _totals(layers, counted)
+    layers, counts = describe_layers(model, images), trainable_summary(model)
+    rows, totals = _rows(layers, counts), _totals(layers, counts)
     folder.mkdir(parents=True, exist_ok=True)
     sections = [
         Section("Layers", [Table(_HEAD, rows), Text(_NOTE)]),
-        Section("In all", [Facts(totals)]),
+        Section("Totals", [Facts(totals)]),
         *_pictures(model, images[0], folder),
-        Section("Settings", [Facts(_given(opened.config.to_dict()))]),
+        Section("Settings", [Facts(_non_empty(opened.config.to_dict()))]),
     ]
     config = opened.config
     report = folder / "report.html"
@@ -77,8 +82,8 @@ def inspect(
     print(f"report: {report}")
 
 
-def _rows(layers: Sequence[LayerSummary], counted: TrainableSummary) -> list[tuple[Any, ...]]:
-    """A row a layer, and one for what belongs to none of them."""
+def _rows(layers: Sequence[LayerSummary], counts: TrainableSummary) -> list[tuple[Any, ...]]:
+    """One row per layer, and one for the parameters of all other modules."""
     rows: list[tuple[Any, ...]] = [
         (
             layer.name or "model",
@@ -92,23 +97,23 @@ def _rows(layers: Sequence[LayerSummary], counted: TrainableSummary) -> list[tup
         )
         for layer in layers
     ]
-    rest = counted.total - sum(layer.parameters for layer in layers)
+    rest = counts.total - sum(layer.parameters for layer in layers)
     if rest:
         rows.append(("normalisation and others", "–", "–", "–", "–", rest, "–", "–"))
     return rows
 
 
-def _totals(layers: Sequence[LayerSummary], counted: TrainableSummary) -> dict[str, int]:
+def _totals(layers: Sequence[LayerSummary], counts: TrainableSummary) -> dict[str, int]:
     return {
-        "parameters while training": counted.total,
-        "of them similarity": counted.similarity,
-        "parameters deployed": counted.deployed,
+        "parameters during training": counts.total,
+        "of these, similarity": counts.similarity,
+        "parameters when deployed": counts.deployed,
         "multiply-adds for one image": sum(layer.multiply_adds for layer in layers),
     }
 
 
 def _pictures(model: Any, image: Any, folder: Path) -> list[Any]:
-    """Sections with pictures of whatever kinds of similarity there are."""
+    """One section of plots for each kind of similarity in the model."""
     from ..nn.inventory import named_similarities
     from ..nn.predicted import PredictedSimilarity
     from ..nn.static import SimilarityParametrization
@@ -118,14 +123,14 @@ def _pictures(model: Any, image: Any, folder: Path) -> list[Any]:
     sections = []
     if SimilarityParametrization in kinds:
         draw_static(model, folder / "static.png")
-        caption = "M of every static layer; white is a plain convolution."
+        caption = "M of every static layer. White means: as in a plain convolution."
         sections.append(Section("Learned M", [Picture(folder / "static.png", caption)]))
     if PredictedSimilarity in kinds:
         draw_dynamic(model, image, folder / "dynamic.png")
-        caption = "M of every dynamic layer over the first test image."
+        caption = "The M that every dynamic layer predicts for the first test image."
         sections.append(Section("Predicted M", [Picture(folder / "dynamic.png", caption)]))
     return sections
 
 
-def _given(settings: dict[str, Any]) -> dict[str, Any]:
+def _non_empty(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value not in (None, {})}

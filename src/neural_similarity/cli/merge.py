@@ -16,19 +16,20 @@ def merge(
     run: RunFolder,
     which: Which = "last",
     out: Annotated[
-        Path | None, typer.Option(help="The file (default: merged.safetensors in the run).")
+        Path | None, typer.Option(help="File to write (default: RUN/merged.safetensors).")
     ] = None,
     data_dir: DataDir = None,
     force: Force = False,
 ) -> None:
-    """Write a run's static similarities into its kernels: the weights of a plain network.
+    """Merge a run's static similarities into its kernels.
 
-    The file loads into the stock network, without this library's layers. On test images both
-    must give the same scores before anything is written.
+    The file holds the weights of a plain network, which needs none of this library's layers. It is
+    written only if both networks give the same scores on test images.
 
     \b
-    nsl merge runs/static
-    nsl merge runs/static --which best --out plain.safetensors
+    Examples:
+      nsl merge runs/static
+      nsl merge runs/static --which best --out plain.safetensors
     """
     import copy
 
@@ -42,38 +43,38 @@ def merge(
     opened = Run.open(run, data_dir)
     target = opened.folder / "merged.safetensors" if out is None else out
     if target.exists() and not force:
-        raise RunError(f"{target}: expected a new file, got one that is there. Use --force.")
+        raise RunError(f"{target}: expected a new file, got one that exists. Use --force.")
     if opened.config.similarity_kind() == "none":
         raise MergeError(
-            f"{run}: expected a run with a static similarity, got one without. Its weights are "
-            f"plain already, in {which}.safetensors; `nsl train --similarity static` trains one to "
-            f"merge."
+            f"{run}: expected a run with a static similarity, got one without. There is nothing to "
+            f"merge: {which}.safetensors already holds the weights of a plain network. "
+            f"`nsl train --similarity static` trains a run that can be merged."
         )
     model = opened.load_model(which)
-    counted = convert.trainable_summary(model)
+    counts = convert.trainable_summary(model)
     merged = convert.merge(copy.deepcopy(model))
     images = opened.example()
     with torch.no_grad():
         before, after = model(images), merged(images)
     difference = ((after - before).abs().max() / before.abs().max()).item()
-    # Each layer was checked to 1e-5; that rounding may grow through the layers of a network.
+    # merge checked each layer to 1e-5; this rounding may grow from layer to layer.
     if not difference <= 1e-3:
         raise MergeError(
             f"merge: expected the same scores on test images, got a relative difference of "
             f"{difference:.1e}. Nothing was written."
         )
-    known = opened.environment()
+    environment = opened.environment()
     write_weights(
         target,
         merged,
         {
             "model": opened.config.model,
             "options": opened.config.options,
-            **{name: known[name] for name in ("classes", "in_channels", "image_size")},
-            **{name: known[name] for name in ("mean", "std")},
+            **{name: environment[name] for name in ("classes", "in_channels", "image_size")},
+            **{name: environment[name] for name in ("mean", "std")},
         },
     )
     print(
-        f"{target}: {counted.deployed:,} parameters, {counted.total:,} before; scores differ by "
-        f"{difference:.1e} of the largest"
+        f"{target}: {counts.deployed:,} parameters, {counts.total:,} before; relative difference "
+        f"of the scores {difference:.1e}"
     )

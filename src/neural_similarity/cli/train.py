@@ -22,61 +22,78 @@ FIRST_LOOK = {
     "data": "digits", "model": "cnn9", "similarity": "none,static,dynamic", "epochs": 12.0,
     "log_every": 3,
 }  # fmt: skip
-"""What is trained when nothing is asked for."""
-_INCIDENTAL = {"data_dir", "threads", "seed"}  # these alone ask for nothing
+"""The settings of ``nsl train`` without options."""
+_INCIDENTAL = {"data_dir", "threads", "seed"}  # with these alone it is still the first look
 
 
 def train(
-    model: Annotated[str | None, typer.Option(help="A network, such as cnn9.")] = None,
-    data: Annotated[str | None, typer.Option(help="A data set; see nsl data list.")] = None,
+    model: Annotated[str | None, typer.Option(help="Name of the network, such as cnn9.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Name of the data set; nsl data list shows all.")
+    ] = None,
     data_dir: DataDir = None,
     similarity: Annotated[
         str | None,
-        typer.Option(help="none, static or dynamic; several, with commas, are trained in turn."),
+        typer.Option(help="none, static or dynamic. To compare several: none,static,dynamic."),
     ] = None,
-    structure: Annotated[str | None, typer.Option(help="What M may be: diagonal, ...")] = None,
+    structure: Annotated[str | None, typer.Option(help="Structure of M, such as diagonal.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the training images.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps in all, instead of epochs.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images a step.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Number of training steps, instead of epochs.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
-    lr: Annotated[float | None, typer.Option(help="The peak learning rate.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights, order and augmentation.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of PyTorch.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of weights, order and augmentation.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Number of PyTorch threads.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Corrupt images are an error, not skipped.")
+        bool, typer.Option("--strict", help="Stop at a damaged image; do not skip it.")
     ] = False,
-    config: Annotated[Path | None, typer.Option(help="Settings from a TOML or JSON file.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Read settings from a TOML or JSON file.")
+    ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any setting; see nsl train --settings."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change any setting; nsl train --settings lists them.",
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: in runs/).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run (default: a new one in runs/).")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     force: Force = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write events for TensorBoard as well.")
+        bool, typer.Option("--tensorboard", help="Also write events for TensorBoard.")
     ] = False,
     settings: Annotated[
-        bool, typer.Option("--settings", help="List every setting with its default, and end.")
+        bool, typer.Option("--settings", help="List every setting with its default, and exit.")
     ] = False,
 ) -> None:
-    """Train a network; callback it, stop it, resume it.
+    """Train a network, or several to compare them.
 
-    With no options: a plain network, one with static and one with dynamic similarity are trained
-    side by side on handwritten digits, which takes about a minute and fetches nothing.
+    Without options, this trains three small networks on handwritten digits: a plain one, one with
+    a static and one with a dynamic similarity. It takes about a minute and downloads nothing.
+
+    Ctrl-C stops a run after the current step; --resume continues it.
 
     \b
-    nsl train
-    nsl train --model cnn9 --data cifar10 --similarity dynamic --epochs 30 --out runs/dynamic
-    nsl train --resume --out runs/dynamic
-    torchrun --nproc-per-node 2 -m neural_similarity train --data cifar10 --out runs/two
+    Examples:
+      nsl train
+      nsl train --model cnn9 --data cifar10 --similarity dynamic --epochs 30 --out runs/dynamic
+      nsl train --resume --out runs/dynamic
+      torchrun --nproc-per-node 2 -m neural_similarity train --data cifar10 --out runs/two
     """
     if settings:
         from ..train import TrainConfig
 
         list_settings(TrainConfig)
         return
-    given = {
+    options = {
         "model": model, "data": data, "data_dir": None if data_dir is None else str(data_dir),
         "similarity": similarity, "structure": structure, "epochs": epochs, "steps": steps,
         "batch_size": batch_size, "optimizer": optimizer, "lr": lr, "seed": seed,
@@ -86,46 +103,47 @@ def train(
     from ..train.distributed import restarted
 
     if resume and force:
-        raise RunError("train: expected --resume or --force, got both. They exclude each other.")
+        raise RunError("train: expected --resume or --force, got both. Use one of them.")
     if resume and out is None:
-        raise RunError("train: expected --out with --resume, got none. Name the run to go on with.")
+        raise RunError("train: expected --out with --resume, got none. Name the run to continue.")
     if out is None and "WORLD_SIZE" in os.environ:
-        raise RunError("train: expected --out under torchrun, got none. All must know the folder.")
+        raise RunError("train: expected --out under torchrun, got none. All share one folder.")
     resume = resume or restarted()
-    configs = _configurations(wanted_settings(config, given, set_ or []), out if resume else None)
+    chosen = wanted_settings(config, options, set_ or [])
+    configs = _configurations(chosen, out if resume else None)
     _train(configs, _folder(out, configs), resume, force, tensorboard)
 
 
-def _configurations(wanted: dict[str, Any], resumed: Path | None) -> dict[str, TrainConfig]:
-    """What to train, by kind of similarity; settings of a run that goes on hold unless given."""
+def _configurations(settings: dict[str, Any], resumed: Path | None) -> dict[str, TrainConfig]:
+    """What to train, by kind of similarity; a resumed run keeps the settings not given again."""
     from ..train import Run, TrainConfig
     from ..train.runs import read_comparison
 
     if resumed is not None:
-        known = read_comparison(resumed, TrainConfig)
-        if known is not None and set(_kinds(wanted) or known) == set(known):
-            more = {name: value for name, value in wanted.items() if name != "similarity"}
+        comparison = read_comparison(resumed, TrainConfig)
+        if comparison is not None and set(_kinds(settings) or comparison) == set(comparison):
+            more = {name: value for name, value in settings.items() if name != "similarity"}
             return {
                 name: TrainConfig.from_dict({**config.to_dict(), **more})
-                for name, config in known.items()
+                for name, config in comparison.items()
             }
-        here = (resumed / "config.json").is_file()
-        if here or not wanted.keys() - _INCIDENTAL:
-            settings = {**Run.open(resumed).config.to_dict(), **wanted}
+        is_run = (resumed / "config.json").is_file()
+        if is_run or not settings.keys() - _INCIDENTAL:
+            settings = {**Run.open(resumed).config.to_dict(), **settings}
             return {"": TrainConfig.from_dict(settings)}
-    if not wanted.keys() - _INCIDENTAL:
-        wanted = {**FIRST_LOOK, **wanted}
-    kinds = _kinds(wanted) or ["none"]
-    return {kind: TrainConfig.from_dict({**wanted, "similarity": kind}) for kind in kinds}
+    if not settings.keys() - _INCIDENTAL:
+        settings = {**FIRST_LOOK, **settings}
+    kinds = _kinds(settings) or ["none"]
+    return {kind: TrainConfig.from_dict({**settings, "similarity": kind}) for kind in kinds}
 
 
-def _kinds(wanted: dict[str, Any]) -> list[str]:
-    """Kinds of similarity that were asked for."""
-    return [kind.strip() for kind in str(wanted.get("similarity", "")).split(",") if kind.strip()]
+def _kinds(settings: dict[str, Any]) -> list[str]:
+    """The kinds of similarity in the settings, separated by commas there."""
+    return [kind.strip() for kind in str(settings.get("similarity", "")).split(",") if kind.strip()]
 
 
 def _folder(out: Path | None, configs: dict[str, TrainConfig]) -> Path:
-    """Where to; if nothing was said, a new folder in ``runs``."""
+    """The folder to write to; without ``--out``, a new one in ``runs``."""
     if out is not None:
         return out
     first = next(iter(configs.values()))
@@ -136,7 +154,7 @@ def _folder(out: Path | None, configs: dict[str, TrainConfig]) -> Path:
 def _train(
     configs: dict[str, TrainConfig], out: Path, resume: bool, force: bool, tensorboard: bool
 ) -> None:
-    """Train one network into a folder, or several, each into a folder of its own within."""
+    """Train one network into a folder, or several into subfolders of it."""
     from ..train import TrainConfig
     from ..train.distributed import World
     from ..train.runs import check_comparison, read_comparison, write_comparison
@@ -144,31 +162,31 @@ def _train(
     from ._summary import report_comparison, report_run
 
     first = int(os.environ.get("RANK", "0")) == 0
-    known = read_comparison(out, TrainConfig) if resume else None
-    if known is None and len(configs) == 1:
-        run = _watched(next(iter(configs.values())), out, out, resume, force, tensorboard)
+    comparison = read_comparison(out, TrainConfig) if resume else None
+    if comparison is None and len(configs) == 1:
+        run = _train_one(next(iter(configs.values())), out, out, resume, force, tensorboard)
         if first:
             report_run(run)
         return
-    if known is None:
+    if comparison is None:
         for config in configs.values():
-            Classification(config, World())  # before anything is written: does it all fit?
+            Classification(config, World())  # raises before anything is written
         if first:
             write_comparison(out, configs, force)
     else:
-        check_comparison(out, known, configs)
+        check_comparison(out, comparison, configs)
     runs = {
-        name: _watched(config, out / name, out, known is not None, False, tensorboard)
+        name: _train_one(config, out / name, out, comparison is not None, False, tensorboard)
         for name, config in configs.items()
     }
     if first:
         report_comparison(runs, out)
 
 
-def _watched(
+def _train_one(
     config: TrainConfig, folder: Path, out: Path, resume: bool, force: bool, events: bool
 ) -> Run:
-    """Train with a progress bar; on Ctrl-C say how to go on."""
+    """Train with a progress bar; on Ctrl-C print how to continue."""
     from ..train import train as run_training
     from ._progress import TrainingBar, progress_bar
 
@@ -180,9 +198,9 @@ def _watched(
             )
         except KeyboardInterrupt:
             bar.stop()
-            begun = (folder / "config.json").is_file()
+            can_resume = (folder / "config.json").is_file()
             command = shlex.join(["nsl", "train", "--resume", "--out", str(out)])
-            go_on = f" Go on with: {command}" if begun else ""
+            hint = f" Go on with: {command}" if can_resume else ""
             if int(os.environ.get("RANK", "0")) == 0:
-                print(f"nsl: stopped.{go_on}", file=sys.stderr)
+                print(f"nsl: stopped.{hint}", file=sys.stderr)
             raise typer.Exit(130) from None

@@ -1,4 +1,4 @@
-"""Data sets by name, whole-batch augmentation, and loaders that can begin anywhere."""
+"""Data sets by name, augmentation of whole batches, and loaders that can start at any batch."""
 
 from . import fetching, sets
 from .augment import Augment, augment_batch, no_augment

@@ -1,4 +1,4 @@
-"""A bar for long work, for people: nothing is shown where nobody looks."""
+"""A progress bar for long work, in a terminal only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Random crops and mirror images, for a whole batch at a time.
 
-What happens to an image is decided by a row of random numbers. They are drawn for the whole batch
-at once, apart from being applied, so that several processes can draw the same numbers and apply
-each its share.
+A row of random numbers decides what happens to an image. The numbers are drawn for the whole batch
+at once, and applied later, so that several processes can draw the same numbers and each apply its
+own part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 __all__ = ["Augment", "apply_numbers", "augment_batch", "crop_box", "draw_numbers", "no_augment"]
 
-#: Random numbers an image: vertical and horizontal place, mirror, area, shape.
+#: Random numbers per image: vertical and horizontal position, mirror, area, aspect ratio.
 _NUMBERS = 5
 
 _LEAST_AREA, _WIDEST = 0.08, 4 / 3
@@ -25,13 +25,14 @@ _LEAST_AREA, _WIDEST = 0.08, 4 / 3
 
 @dataclass(frozen=True)
 class Augment:
-    """How training images are varied.
+    """How training images are augmented.
 
     Args:
-        crop: zero pixels put around the image, of which a window of the old size is cut at random.
-        flip: mirror half of the images, left to right.
-        resized_crop: instead of ``crop``, cut a window of 8 % to 100 % of the area and of a shape
-            between 3:4 and 4:3 at random and resize it, as is usual for photographs.
+        crop: pad the image by this many zeros on each side, then crop a random window of the old
+            size.
+        flip: mirror a random half of the images, left to right.
+        resized_crop: instead of ``crop``, crop a random window with 8 % to 100 % of the area and an
+            aspect ratio between 3:4 and 4:3 and resize it, as is usual for photographs.
     """
 
     crop: int = 4
@@ -43,24 +44,24 @@ no_augment = Augment(crop=0, flip=False)
 
 
 def augment_batch(images: Tensor, augment: Augment, generator: torch.Generator) -> Tensor:
-    """Vary every image ``(N, C, H, W)`` on its own; the result has the same shape and type.
+    """Augment every image of ``(N, C, H, W)`` on its own; shape and dtype stay the same.
 
     Example:
         >>> images = torch.arange(32, dtype=torch.uint8).reshape(2, 1, 4, 4)
-        >>> varied = augment_batch(images, Augment(crop=1), torch.Generator().manual_seed(0))
-        >>> varied.shape, varied.dtype
+        >>> batch = augment_batch(images, Augment(crop=1), torch.Generator().manual_seed(0))
+        >>> batch.shape, batch.dtype
         (torch.Size([2, 1, 4, 4]), torch.uint8)
     """
     return apply_numbers(images, augment, draw_numbers(len(images), generator))
 
 
 def draw_numbers(count: int, generator: torch.Generator) -> Tensor:
-    """Random numbers for ``count`` images, as many whatever they are used for."""
+    """Random numbers for ``count`` images, the same number for every augmentation."""
     return torch.rand(count, _NUMBERS, generator=generator, dtype=torch.float64)
 
 
 def apply_numbers(images: Tensor, augment: Augment, numbers: Tensor) -> Tensor:
-    """Vary images as ``numbers`` ``(N, 5)`` say; the result lies in memory channels last."""
+    """Augment images by the random ``numbers`` ``(N, 5)``; the result is channels-last."""
     flip = numbers[:, 2] < 0.5 if augment.flip else torch.zeros(len(images), dtype=torch.bool)
     if augment.resized_crop:
         return _resized_windows(images, numbers, flip)
@@ -72,8 +73,8 @@ def crop_box(
 ) -> tuple[float, float, float, float]:
     """The window of a resized crop: top, left, height, width, in pixels.
 
-    Area and logarithm of the shape are uniform. A window that would stick out is made to fit, where
-    torchvision draws again: this needs a fixed number of random numbers.
+    The area and the logarithm of the aspect ratio are uniform. A window that is too large is made
+    smaller; torchvision would draw again, but this needs a fixed number of random numbers.
     """
     vertical, horizontal, _, area, shape = numbers
     pixels = (_LEAST_AREA + (1 - _LEAST_AREA) * area) * height * width
@@ -90,13 +91,13 @@ def _windows(images: Tensor, crop: int, numbers: Tensor, flip: Tensor) -> Tensor
     columns = torch.arange(W).expand(N, W)
     columns = torch.where(flip[:, None], W - 1 - columns, columns) + first[:, 1:]
     rows = torch.arange(H) + first[:, :1]
-    # Indices around a slice put the sliced axis last, which is the layout we want.
+    # Indices around a slice put the sliced axis last, which is the layout we need.
     picked = padded[torch.arange(N)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
     return picked.permute(0, 3, 1, 2)
 
 
 def _resized_windows(images: Tensor, numbers: Tensor, flip: Tensor) -> Tensor:
-    """Sample the window of every image at the places of the result, bilinearly."""
+    """Sample the window of every image at the positions of the result, bilinearly."""
     _, _, H, W = images.shape
     boxes = torch.tensor([crop_box(H, W, row) for row in numbers.tolist()], dtype=torch.float32)
     top, left, high, wide = (side[:, None] for side in boxes.T)

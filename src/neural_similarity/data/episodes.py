@@ -1,4 +1,4 @@
-"""Few-shot episodes: which images make up each n-way k-shot task, as a function of a seed."""
+"""Few-shot episodes: the images of each n-way k-shot task, as a function of a seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AT_A_TIME = 1000
 
 
 class EpisodeBatch(NamedTuple):
-    """Several episodes as places in the data set.
+    """Several episodes, as indices into the data set.
 
     Row w of ``support`` and of ``query`` holds images of the class whose label is ``classes[w]``.
     """
@@ -37,17 +37,17 @@ class EpisodeBatch(NamedTuple):
 class Episodes:
     """Episodes: tasks of ``n_way`` classes, a few labelled images of each, and queries.
 
-    An episode depends on the labels, the seed and its own number alone. So a stretch of them can
-    be made without the others: by a run that was resumed, or by one of several processes. Only
-    whole numbers that NumPy promises never to change are drawn, so they are the same everywhere.
+    An episode depends only on the labels, the seed and its own number. So some of them can be
+    computed without the others: by a resumed run, or by one of several processes. The random
+    integers come from a stream that NumPy never changes, so they are the same everywhere.
 
     Args:
         labels: int64 ``(N,)``, the class of every image; only classes that occur are drawn.
-        n_way: classes in an episode.
-        n_shot: labelled images of each.
-        n_query: images of each that are to be classified.
-        seed: decides everything.
-        count: how many episodes there are.
+        n_way: classes per episode.
+        n_shot: labelled images per class.
+        n_query: images per class that are to be classified.
+        seed: seed of all episodes.
+        count: the number of episodes.
 
     Example:
         >>> episodes = Episodes(torch.arange(6).repeat(20), n_way=5, n_shot=1)
@@ -86,20 +86,20 @@ class Episodes:
         """The episodes from number ``start`` to before ``stop``."""
         if not 0 <= start <= stop <= self.count:
             raise DataError(
-                f"Episodes: expected a stretch within 0 to {self.count}, got {start} to {stop}. "
-                f"There are {self.count} episodes. Ask for a larger count."
+                f"Episodes: expected a range within 0 to {self.count}, got {start} to {stop}. "
+                f"There are {self.count} episodes. Use a larger count."
             )
         images = np.empty((stop - start, self.n_way, self.n_shot + self.n_query), np.int64)
         classes = np.empty((stop - start, self.n_way), np.int64)
         for row, number in enumerate(range(start, stop)):
             self._draw(number, images[row], classes[row])
-        drawn = torch.from_numpy(images)
+        rows = torch.from_numpy(images)
         return EpisodeBatch(
-            drawn[..., : self.n_shot], drawn[..., self.n_shot :], torch.from_numpy(classes)
+            rows[..., : self.n_shot], rows[..., self.n_shot :], torch.from_numpy(classes)
         )
 
     def fingerprint(self) -> str:
-        """A short hash of all episodes, for results: who has the same saw the same tasks."""
+        """A short hash of all episodes, to store with results: equal hashes mean equal tasks."""
         sizes = (self.count, self.n_way, self.n_shot, self.n_query)
         digest = hashlib.sha256(repr(sizes).encode())
         for start in range(0, self.count, _AT_A_TIME):
@@ -111,9 +111,9 @@ class Episodes:
         digest = hashlib.sha256(repr((self.seed, "episode", number)).encode()).digest()
         generator = np.random.PCG64(int.from_bytes(digest, "little"))
         labels = list(self._members)
-        for way, place in enumerate(_some(generator, len(labels), self.n_way)):
-            members = self._members[labels[place]]
-            classes[way] = labels[place]
+        for way, index in enumerate(_some(generator, len(labels), self.n_way)):
+            members = self._members[labels[index]]
+            classes[way] = labels[index]
             images[way] = members[_some(generator, len(members), images.shape[1])]
 
     def _check_members(self, members: dict[int, NDArray[np.int64]]) -> None:
@@ -137,7 +137,7 @@ class Episodes:
 def _some(generator: np.random.PCG64, size: int, count: int) -> NDArray[np.int64]:
     """``count`` of the numbers below ``size``, in random order.
 
-    By sorting raw draws: the streams of NumPy's bit generators are fixed for good, while its
-    ``permutation`` may change from version to version.
+    It sorts raw random numbers: the streams of NumPy's bit generators never change, while its
+    ``permutation`` may change between versions.
     """
     return np.argsort(generator.random_raw(size), kind="stable")[:count]

@@ -1,4 +1,4 @@
-"""Packages that only some data sets need."""
+"""Optional packages that only some data sets need."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["needs"]
 
 @contextmanager
 def needs(package: str, what: str) -> Iterator[None]:
-    """Around an import: say which package is missing, what for, and how to get it."""
+    """Around an import: an error says which package is missing, what needs it, how to get it."""
     try:
         yield
     except ImportError as error:
         raise DataError(
-            f"{what}: expected the package {package}, which it needs, got none ({error}). "
+            f"{what}: expected the package {package}, got none ({error}). "
             f"Install it with pip install 'neural-similarity[cli]'."
         ) from error

@@ -1,4 +1,4 @@
-"""What a data set is: images with labels, in memory or in files."""
+"""Data sets: images with labels, in memory or in files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["IMAGENET_STATISTICS", "FolderSet", "ImageSet", "MemorySet", "Skipped
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
-#: Mean and standard deviation of ImageNet's colours, as the pretrained networks of torchvision and
-#: timm expect them.
+#: Mean and standard deviation of ImageNet's colours, which the pretrained networks of torchvision
+#: and timm expect.
 IMAGENET_STATISTICS: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file that was left out, and why."""
+    """A file that was skipped, and why."""
 
     path: Path
     reason: str
@@ -34,12 +34,12 @@ class MemorySet:
     """A small data set: every image in memory.
 
     Args:
-        name: what the set is called in the registry.
+        name: the name in the registry.
         images: uint8, ``(N, C, H, W)``.
-        labels: int64, ``(N,)``, numbers of classes.
-        classes: the names of the classes; a label is a place in it.
-        fingerprint: a digest of pixels and labels, for results; see :func:`fingerprint_of`. A
-            subset keeps that of the set it was taken from.
+        labels: int64, ``(N,)``.
+        classes: the names of the classes; a label is an index into it.
+        fingerprint: a digest of pixels and labels, to store with results; see
+            :func:`fingerprint_of`. A subset keeps the fingerprint of the whole set.
 
     Example:
         >>> images, labels = torch.zeros(4, 1, 8, 6, dtype=torch.uint8), torch.tensor([0, 1, 0, 1])
@@ -65,7 +65,7 @@ class MemorySet:
 
     @classmethod
     def of(cls, name: str, images: Tensor, labels: Tensor, classes: Sequence[str]) -> MemorySet:
-        """A set whose fingerprint is computed from its pixels and labels."""
+        """A data set whose fingerprint is computed from its pixels and labels."""
         return cls(name, images, labels, tuple(classes), fingerprint_of(images, labels))
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ class MemorySet:
     def statistics(self) -> Statistics:
         """Mean and standard deviation of every channel of ``images / 255``.
 
-        Computed from counts of the 256 values, so exactly, and in little memory.
+        Computed from counts of the 256 values: exact, and with little memory.
         """
         values = torch.arange(256, dtype=torch.float64) / 255
         means, deviations = [], []
@@ -109,19 +109,19 @@ class MemorySet:
 
 @dataclass(frozen=True, eq=False)
 class FolderSet:
-    """Images in files, decoded when they are asked for; always three channels.
+    """Images in files, decoded when they are used; always three channels.
 
     Args:
-        name: what the set is called in the registry.
-        root: the folder that the files are in.
-        files: one file an image: its name below ``root``. (Names, as a million paths take half a
-            gigabyte.)
-        labels: int64, ``(N,)``, numbers of classes.
-        classes: the names of the classes; a label is a place in it.
-        image_size: height and width that images are brought to.
-        fingerprint: a digest of the files' names and sizes (reading every pixel
-            of a large set would take longer than an epoch).
-        skipped: files that were left out because they cannot be decoded.
+        name: the name in the registry.
+        root: the folder of the files.
+        files: the file of every image, relative to ``root``. (Strings: a million Path objects take
+            half a gigabyte.)
+        labels: int64, ``(N,)``.
+        classes: the names of the classes; a label is an index into it.
+        image_size: height and width that images are resized to.
+        fingerprint: a digest of the files' names and sizes (reading every pixel of a large set
+            would take longer than an epoch).
+        skipped: files that were skipped because they cannot be decoded.
     """
 
     name: str
@@ -159,10 +159,10 @@ class FolderSet:
         return replace(self, files=files, labels=self.labels[chosen])
 
     def statistics(self) -> Statistics:
-        """ImageNet's constants, whatever the images are.
+        """ImageNet's constants, for all images.
 
-        Decoding the whole set to find its own would cost about an epoch, photographs hardly
-        differ, and networks pretrained elsewhere were trained with these.
+        To compute the set's own values, all images would have to be decoded, which takes about as
+        long as an epoch. Photographs hardly differ, and pretrained networks use these constants.
         """
         return IMAGENET_STATISTICS
 
@@ -171,7 +171,7 @@ ImageSet = MemorySet | FolderSet
 
 
 def fingerprint_of(images: Tensor, labels: Tensor) -> str:
-    """A short hash of pixels, labels and sizes: the same for the same data on every machine."""
+    """A short hash of pixels, labels and sizes; the same data gives the same on every machine."""
     digest = hashlib.sha256(repr(tuple(images.shape)).encode())
     digest.update(images.contiguous().numpy().data)
     digest.update(labels.to(torch.int64).contiguous().numpy().astype("<i8").data)
@@ -181,11 +181,11 @@ def fingerprint_of(images: Tensor, labels: Tensor) -> str:
 def _check_labels(where: str, labels: Tensor, images: int, classes: int) -> None:
     if labels.shape != (images,) or labels.dtype != torch.int64:
         raise DataError(
-            f"{where}: expected int64 labels of shape ({images},), one an image, got "
+            f"{where}: expected int64 labels of shape ({images},), one per image, got "
             f"{labels.dtype} {tuple(labels.shape)}."
         )
     if images and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
         raise DataError(
             f"{where}: expected labels from 0 to {classes - 1}, got {int(labels.min())} to "
-            f"{int(labels.max())}. A label is a place in the list of {classes} classes."
+            f"{int(labels.max())}. A label is an index into the list of {classes} classes."
         )

@@ -1,4 +1,4 @@
-"""Image files: decoded, turned upright, in colour, and brought to one size."""
+"""Read image files: decode them, turn them upright, convert to RGB and resize."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ __all__ = [
     "whole",
 ]
 
-#: What the names of image files end in, in lower case; some need more than Pillow has.
+#: Suffixes of image files in lower case; Pillow needs plug-ins for some of them.
 EXTENSIONS = (
     ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".jxl",
     ".pgm", ".png", ".ppm", ".tga", ".tif", ".tiff", ".webp",
 )  # fmt: skip
 
-#: Of the shorter side, in evaluation: 224 of 256, as is usual.
+#: The share of the shorter side that is used in evaluation: 224 of 256, as is usual.
 SEEN_SHARE = 0.875
 _ORIENTATION = 0x0112
 
 Result = TypeVar("Result")
 
 
-#: Which part of an image of this height and width is seen: top, left, height, width.
+#: The part of an image of this height and width that is used: top, left, height, width.
 Window = Callable[[int, int], tuple[float, float, float, float]]
 
 
 def whole(height: int, width: int) -> tuple[float, float, float, float]:
-    """The window that is the image."""
+    """The whole image."""
     return 0.0, 0.0, height, width
 
 
 def middle(height: int, width: int) -> tuple[float, float, float, float]:
-    """The square in the middle, seven eighths of the shorter side: what is seen in evaluation."""
+    """The square in the middle, seven eighths of the shorter side, as used in evaluation."""
     side = SEEN_SHARE * min(height, width)
     return (height - side) / 2, (width - side) / 2, side, side
 
@@ -70,14 +70,14 @@ def middle(height: int, width: int) -> tuple[float, float, float, float]:
 def read_image(path: Path, size: tuple[int, int], window: Window = middle) -> Tensor:
     """A window of the image in a file, resized to height and width: uint8 ``(3, H, W)``.
 
-    Best called inside of :func:`quietly`.
+    Call it inside :func:`quietly`, which hides Pillow's warnings.
     """
     try:
         with _opened(path) as image:
             height, width = _upright_size(image)
             top, left, high, wide = window(height, width)
-            # A JPEG decodes faster to a half, a quarter or an eighth of its size. Twice the
-            # pixels wanted are enough that the result hardly changes.
+            # A JPEG decodes faster to a half, a quarter or an eighth of its size. With twice the
+            # required resolution, the result hardly changes.
             scale = min(high / size[0], wide / size[1]) / 2
             if scale > 1:
                 image.draft("RGB", (int(image.width / scale) + 1, int(image.height / scale) + 1))
@@ -87,7 +87,7 @@ def read_image(path: Path, size: tuple[int, int], window: Window = middle) -> Te
             resized = turned.resize(
                 (size[1], size[0]), resample=_bilinear(), box=_inside(box, turned)
             )
-    except _TROUBLE as error:
+    except _DECODE_ERRORS as error:
         raise _undecodable(path, error) from error
     return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
 
@@ -95,12 +95,12 @@ def read_image(path: Path, size: tuple[int, int], window: Window = middle) -> Te
 def decode_image(path: Path) -> Image.Image:
     """The whole image in a file at its own size, upright and in colour.
 
-    Unlike :func:`read_image` it takes no short cut, so that other programs get the same pixels.
+    Unlike :func:`read_image` it takes no shortcut, so other programs get the same pixels.
     """
     try:
         with _opened(path) as image:
             return upright(image)
-    except _TROUBLE as error:
+    except _DECODE_ERRORS as error:
         raise _undecodable(path, error) from error
 
 
@@ -119,20 +119,20 @@ def read_images(paths: Sequence[Path], side: int, what: str, channels: int = 3) 
 def in_threads(
     function: Callable[[Path], Result], paths: Sequence[Path], what: str
 ) -> Iterator[Result]:
-    """What a function makes of every file, in order; Pillow decodes without holding up others."""
+    """The results of a function for all files, in order; Pillow releases the GIL to decode."""
     with needs("pillow", "image files"):
         import PIL.Image  # noqa: F401
     with quietly(), ThreadPoolExecutor(os.cpu_count()) as pool:
-        # In pieces, so that an error ends the work soon and results do not pile up.
+        # In pieces, so that an error stops the work soon and few results wait in memory.
         pieces = (paths[first : first + 1024] for first in range(0, len(paths), 1024))
         results = (result for piece in pieces for result in pool.map(function, piece))
         yield from progress(results, len(paths), what)
 
 
 def decode_error(path: Path) -> str | None:
-    """Why a file cannot be decoded, or nothing if it can; every byte of it is read.
+    """Why a file cannot be decoded, or None if it can; the whole file is read.
 
-    For many threads, inside of one :func:`quietly`.
+    Many threads may call it inside one :func:`quietly`.
     """
     try:
         if not path.stat().st_size:
@@ -140,13 +140,13 @@ def decode_error(path: Path) -> str | None:
         with _opened(path) as image:
             image.draft("RGB", (1, 1))
             upright(image)
-    except _TROUBLE as error:
+    except _DECODE_ERRORS as error:
         return _reason(error)
     return None
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """The image as it was seen, in red, green and blue, on white where it is transparent."""
+    """The image as the camera was held, in RGB, on white where it is transparent."""
     from PIL import ImageOps
 
     return in_colour(ImageOps.exif_transpose(image), image.format)
@@ -154,18 +154,20 @@ def upright(image: Image.Image) -> Image.Image:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without Pillow's warnings, of damaged EXIF data for instance, which is then not used.
+    """Hide Pillow's warnings, such as those about damaged EXIF data, which Pillow then ignores.
 
-    Not to be entered by several threads at once.
+    Several threads must not enter it at once.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-#: What Pillow raises for damaged files: of many kinds, as each format has its own reader.
-_TROUBLE = (OSError, SyntaxError, ValueError, EOFError, TypeError, MemoryError, ArithmeticError,
-            LookupError, RuntimeError, struct.error, zlib.error)  # fmt: skip
+#: What Pillow raises for damaged files: each format has its own reader with its own errors.
+_DECODE_ERRORS = (
+    OSError, SyntaxError, ValueError, EOFError, TypeError, MemoryError, ArithmeticError,
+    LookupError, RuntimeError, struct.error, zlib.error,
+)  # fmt: skip
 
 
 @contextmanager
@@ -186,15 +188,15 @@ def _bilinear() -> Image.Resampling:
 
 
 def _upright_size(image: Image.Image) -> tuple[int, int]:
-    """Height and width once the image is turned as its camera was held."""
-    lying = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
-    return (image.width, image.height) if lying else (image.height, image.width)
+    """Height and width of the image after it is turned as its camera was held."""
+    is_turned = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+    return (image.width, image.height) if is_turned else (image.height, image.width)
 
 
 def _inside(
     box: tuple[float, float, float, float], image: Image.Image
 ) -> tuple[float, float, float, float]:
-    """The box without what rounding put outside of the image."""
+    """The box, clipped to the image: rounding may put it outside."""
     left, top, right, bottom = box
     return max(left, 0.0), max(top, 0.0), min(right, image.width), min(bottom, image.height)
 
@@ -202,13 +204,13 @@ def _inside(
 def _undecodable(path: Path, error: BaseException) -> DataError:
     return DataError(
         f"{path}: expected an image that can be decoded, got {_reason(error)}. "
-        f"Remove the file or get it again."
+        f"Remove the file, or replace it by an intact one."
     )
 
 
 def _reason(error: BaseException) -> str:
-    """One line of what Pillow said, without the path, which the caller gives."""
+    """One line of Pillow's message, without the path, which the caller adds."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    said = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return "no image that Pillow knows" if "cannot identify image" in said else said
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return "no image format that Pillow knows" if "cannot identify image" in text else text

@@ -1,9 +1,9 @@
-"""Batches for training and for evaluation, the same however many processes share the work.
+"""Batches for training and for evaluation, the same for any number of processes.
 
-A plan says which images make up a batch and which random numbers vary them; it depends on the seed,
-the epoch and the number of the batch alone. A loader carries the plan out, from memory (here) or
-from files (:mod:`.streaming`). So an epoch can begin at any batch, and goes on as if it had begun
-at the first.
+A plan gives the images of every batch and the random numbers that augment them; it depends only on
+the seed, the epoch and the number of the batch. A loader follows the plan, with images from memory
+(here) or from files (:mod:`.streaming`). So an epoch can start at any batch, and the batches are
+the same as if it had started at the first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 Batch = tuple[Tensor, Tensor]
-#: The images of a batch by number, and the random numbers that vary each of them.
+#: The indices of the images of a batch, and the random numbers that augment each of them.
 Planned = tuple[Tensor, Tensor]
 
 
@@ -39,14 +39,14 @@ class Loader(Protocol):
     """Batches of an epoch: normalised float32 images, channels last, and int64 labels."""
 
     def __len__(self) -> int:
-        """Batches in an epoch, for this process."""
+        """The number of batches in an epoch, for this process."""
 
     def epoch(self, number: int = 0, start: int = 0) -> Iterator[Batch]:
-        """The batches of epoch ``number`` from batch ``start`` on."""
+        """The batches of epoch ``number``, starting with batch ``start``."""
 
 
 class Plan(Protocol):
-    """Which images, and which random numbers, make up each batch of this process."""
+    """The images and the random numbers of each batch of this process."""
 
     def __len__(self) -> int: ...
 
@@ -65,20 +65,20 @@ def train_loader(
     world_size: int = 1,
     workers: int = 0,
 ) -> Loader:
-    """Shuffled and varied batches; what is left over at the end of an epoch is dropped.
+    """Shuffled and augmented batches; an incomplete batch at the end of an epoch is dropped.
 
-    The order depends on seed and epoch, the variation of a batch on seed, epoch and its number.
-    Every rank gets its own stretch of the same batch: put together in the order of ranks, the
-    stretches are the batch of a single process, bit for bit.
+    The order depends on seed and epoch, the augmentation of a batch on seed, epoch and its number.
+    Every rank gets its own part of the same batch: put together in the order of ranks, the parts
+    are the batch of a single process, bit for bit.
 
     Args:
         dataset: the images. If there are fewer than ``batch_size``, all of them are one batch.
-        batch_size: images in a batch of all processes together.
-        augment: how images are varied.
+        batch_size: images in a batch, over all processes.
+        augment: the augmentation.
         mean, std: of every channel, for pixels from 0 to 1.
-        seed: decides order and variation.
-        rank, world_size: which of how many processes this is.
-        workers: processes that decode images; of no use for a set in memory.
+        seed: seed of order and augmentation.
+        rank, world_size: the number of this process, and of all processes.
+        workers: processes that decode images; not used for a set in memory.
 
     Example:
         >>> from neural_similarity.data import load_dataset
@@ -103,12 +103,12 @@ def eval_loader(
     world_size: int = 1,
     workers: int = 0,
 ) -> Loader:
-    """Every image once, in order, unvaried; every epoch is the same.
+    """Every image once, in order and without augmentation; every epoch is the same.
 
-    Ranks take stretches that follow each other. One may have a batch more than another, or none
+    Each rank has a contiguous part of the images. One may have a batch more than another, or none
     if there are fewer images than ranks: add up sums and counts, do not average averages.
 
-    Args: as of :func:`train_loader`.
+    Args: as in :func:`train_loader`.
     """
     plan = _Evaluation(len(dataset), batch_size, rank, world_size)
     return _loader("eval_loader", dataset, plan, None, mean, std, workers)
@@ -117,7 +117,7 @@ def eval_loader(
 def split_validation(
     dataset: ImageSet, fraction: float, seed: int = 0
 ) -> tuple[ImageSet, ImageSet]:
-    """Set apart ``fraction`` of every class for validation: the rest, and the part set apart.
+    """Hold out ``fraction`` of every class for validation; returns the rest and the held-out part.
 
     Every class with two images or more is in both. The same seed gives the same parts.
 
@@ -130,18 +130,19 @@ def split_validation(
     if not 0 < fraction < 1:
         raise DataError(
             f"split_validation: expected a fraction between 0 and 1, got {fraction}. "
-            f"It is the share of every class that is set apart."
+            f"It is the share of every class that is held out."
         )
     generator = generator_of(seed, "validation")
-    apart = torch.zeros(len(dataset), dtype=torch.bool)
+    held_out = torch.zeros(len(dataset), dtype=torch.bool)
     for label in range(dataset.num_classes):
         members = (dataset.labels == label).nonzero().flatten()
         shuffled = members[torch.randperm(len(members), generator=generator)]
         count = round(fraction * len(members))
         if len(members) >= 2:
             count = min(max(count, 1), len(members) - 1)
-        apart[shuffled[:count]] = True
-    return dataset.subset((~apart).nonzero().flatten()), dataset.subset(apart.nonzero().flatten())
+        held_out[shuffled[:count]] = True
+    parts = [mask.nonzero().flatten() for mask in (~held_out, held_out)]
+    return dataset.subset(parts[0]), dataset.subset(parts[1])
 
 
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
@@ -152,7 +153,7 @@ def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Training:
-    """Shuffled batches of equal size, each rank its stretch of each."""
+    """Shuffled batches of equal size; each rank has its part of each."""
 
     size: int
     batch_size: int
@@ -167,7 +168,7 @@ class _Training:
         if self._images % self.world_size:
             raise DataError(
                 f"train_loader: expected a batch that divides by {self.world_size} processes, got "
-                f"{self._images} images. Every process takes an equal part. Change the batch size"
+                f"{self._images} images. Every process has an equal part. Change the batch size"
                 + (" or use fewer processes." if self._images == self.batch_size else
                    f", or use fewer processes: the data set has only {self.size} images.")
             )  # fmt: skip
@@ -192,7 +193,7 @@ class _Training:
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """Everything once and in order, each rank a stretch of the whole."""
+    """All images once and in order; each rank has a contiguous part."""
 
     size: int
     batch_size: int
@@ -221,7 +222,7 @@ class _Evaluation:
 
 
 class _MemoryLoader:
-    """Gathers, varies and normalises whole batches of a set in memory."""
+    """Gathers, augments and normalises whole batches of a set in memory."""
 
     def __init__(
         self, dataset: MemorySet, plan: Plan, augment: Augment | None, mean: Tensor, std: Tensor
@@ -279,6 +280,6 @@ def _check_ranks(where: str, batch_size: int, rank: int, world_size: int) -> Non
 
 
 def generator_of(seed: int, *what: str | int) -> torch.Generator:
-    """Random numbers of their own for every purpose, epoch and batch."""
+    """A generator that depends on the seed and on ``what``: a purpose, an epoch, a batch."""
     digest = hashlib.sha256(repr((seed, *what)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))

@@ -1,4 +1,4 @@
-"""Where the files of a data set are, and what is said if they are not there."""
+"""Find the files of a data set, and word the error if they are missing."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ __all__ = ["find_folder", "how_to_get", "missing"]
 def find_folder(
     request: Request, folders: Iterable[Path], is_there: Callable[[Path], bool], what: str
 ) -> Path:
-    """The first folder that holds what is looked for."""
-    tried = list(folders)
-    for folder in tried:
+    """The first folder for which ``is_there`` is true."""
+    candidates = list(folders)
+    for folder in candidates:
         if is_there(folder):
             return folder
-    places = " or ".join(map(str, tried))
+    places = " or ".join(map(str, candidates))
     raise missing(request.info, f"expected {what} in {places}, got nothing there")
 
 
-def missing(info: DatasetInfo, trouble: str) -> DataError:
-    """The error for files that are not there."""
-    return DataError(f"{info.name}: {trouble}. {how_to_get(info)}")
+def missing(info: DatasetInfo, problem: str) -> DataError:
+    """The error for files that are missing."""
+    return DataError(f"{info.name}: {problem}. {how_to_get(info)}")
 
 
 def how_to_get(info: DatasetInfo) -> str:
-    """What to do to have the files."""
+    """How to get the files."""
     return info.by_hand or f"Get it with nsl data get {info.name}, or pass --data-dir."

@@ -1,4 +1,4 @@
-"""Which data sets there are, by name."""
+"""The registry of data sets, by name."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set before it is read.
+    """Facts about a data set that are known before it is read.
 
     Args:
-        name: what it is called.
+        name: the name in the registry.
         kind: ``"classification"``: the same classes in every split; ``"few-shot"``: every split has
-            classes of its own.
-        splits: its parts; the last is the one to report on.
+            its own classes.
+        splits: its splits; the last one is used to report results.
         description: one sentence.
-        augment: how training images are usually varied.
+        augment: the usual augmentation of training images.
         layout: one sentence: where its files are expected, below the data directory.
         home: where it comes from.
-        licence: under which terms, if known.
+        licence: its terms, if known.
         citation: whom to cite.
-        by_hand: how to get it, if it cannot be fetched by ``nsl data get``.
+        by_hand: how to get it, if ``nsl data get`` cannot download it.
     """
 
     name: str
@@ -50,7 +50,7 @@ class DatasetInfo:
     splits: tuple[str, ...]
     description: str
     augment: Augment = no_augment
-    layout: str = "nothing is read"
+    layout: str = "it needs no files"
     home: str = ""
     licence: str = ""
     citation: str = ""
@@ -59,7 +59,7 @@ class DatasetInfo:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of the function that reads a data set."""
+    """The arguments of a function that reads a data set."""
 
     info: DatasetInfo
     split: str
@@ -72,9 +72,10 @@ _REGISTRY: dict[str, tuple[DatasetInfo, Callable[[Request], ImageSet]]] = {}
 
 
 def register_dataset(info: DatasetInfo, load: Callable[[Request], ImageSet]) -> None:
-    """Make a data set known: ``load`` reads the split that it is asked for.
+    """Add a data set to the registry: ``load`` reads the split that a request names.
 
-    ``load`` may leave ``image_size`` alone if it returns a :class:`MemorySet`: that is resized.
+    ``load`` may ignore ``image_size`` if it returns a :class:`MemorySet`: the images are resized
+    afterwards.
     """
     _REGISTRY[info.name] = (info, load)
 
@@ -89,7 +90,7 @@ def list_datasets(pattern: str = "*") -> list[str]:
 
 
 def dataset_info(name: str) -> DatasetInfo:
-    """What is known of a data set before it is read.
+    """Facts about a data set that are known before it is read.
 
     >>> dataset_info("digits").splits
     ('train', 'test')
@@ -110,10 +111,10 @@ def load_dataset(
 
     Args:
         name: one of :func:`list_datasets`.
-        split: one of its parts.
-        data_dir: where its files are; see :func:`data_directory`.
-        image_size: side of the images, if another than the set's own is wanted.
-        strict: end with an error at a file that cannot be decoded, instead of leaving it out.
+        split: one of its splits.
+        data_dir: the folder of its files; see :func:`data_directory`.
+        image_size: resize images to this side; None keeps the size of the data set.
+        strict: raise an error if a file cannot be decoded, instead of skipping it.
 
     Example:
         >>> digits = load_dataset("digits", "test")
@@ -132,12 +133,12 @@ def load_dataset(
 
 
 def data_directory(data_dir: str | Path | None = None) -> Path:
-    """Where data sets are: the argument, or ``$NEURAL_SIMILARITY_DATA``, or ``data`` right here."""
+    """The folder of data sets: the argument, or ``$NEURAL_SIMILARITY_DATA``, or ``./data``."""
     return Path(data_dir or os.environ.get("NEURAL_SIMILARITY_DATA") or "data").expanduser()
 
 
 def _resized(dataset: MemorySet, side: int) -> MemorySet:
-    """The same set with images of another side."""
+    """The same data set with images of another size."""
     if dataset.image_size == (side, side):
         return dataset
     images = F.interpolate(

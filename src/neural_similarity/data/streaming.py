@@ -1,8 +1,8 @@
-"""Batches of image files, decoded by workers that have no random numbers of their own.
+"""Batches of image files, decoded by workers that draw no random numbers themselves.
 
-The plan is made in the main process. A worker is told which files to read and by which numbers to
-vary them, so that nothing depends on how many workers there are or on who is first, and no worker
-keeps the names of a million files.
+The main process makes the plan. It sends every worker the files to read and the random numbers that
+augment them, so that the result does not depend on the number or the order of workers, and no
+worker keeps the names of a million files.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["FolderLoader"]
 
 
 class FolderLoader:
-    """Reads, varies and normalises batches of image files.
+    """Reads, augments and normalises batches of image files.
 
-    Workers live as long as the loader and run a few batches ahead.
+    Workers live as long as the loader and read a few batches ahead.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class FolderLoader:
             batch_size=None,
             sampler=self._orders,
             num_workers=workers,
-            collate_fn=_as_it_is,
-            worker_init_fn=_leave_interrupts,
+            collate_fn=_identity,
+            worker_init_fn=_ignore_interrupts,
             persistent_workers=workers > 0,
-            # Otherwise every epoch would take a number from the global generator, and a resumed
-            # run would then go on with others.
+            # Without it, every epoch would draw from the global generator, and a resumed run would
+            # get other random numbers.
             generator=torch.Generator(),
         )
 
@@ -62,16 +62,16 @@ class FolderLoader:
 
     def epoch(self, number: int = 0, start: int = 0) -> Iterator[Batch]:
         self._orders.epoch, self._orders.start = number, start
-        for read in self._batches:
-            if isinstance(read, DataError):
-                raise read
-            images, labels = read
+        for result in self._batches:
+            if isinstance(result, DataError):
+                raise result
+            images, labels = result
             yield normalise(images, self._mean, self._std), labels
 
 
 @dataclass(frozen=True)
 class _Order:
-    """What a worker is told: a batch."""
+    """The batch that a worker has to read."""
 
     paths: list[Path]
     labels: Tensor
@@ -79,7 +79,7 @@ class _Order:
 
 
 class _Orders:
-    """The batches of one epoch, for the DataLoader to walk through."""
+    """The batches of one epoch, as a sampler of the DataLoader."""
 
     def __init__(self, dataset: FolderSet, plan: Plan) -> None:
         self._dataset, self._plan = dataset, plan
@@ -96,7 +96,7 @@ class _Orders:
 
 
 class _Reader(Dataset[Any]):
-    """Carries out orders."""
+    """Reads the batch of an order."""
 
     def __init__(self, size: tuple[int, int], augment: Augment | None) -> None:
         self._size, self._augment = size, augment
@@ -111,20 +111,20 @@ class _Reader(Dataset[Any]):
         windows: list[Window] = [middle] * len(paths)
         rest = self._augment
         if rest is not None and rest.resized_crop:
-            # From the full image: the window of a small one would be blurred.
+            # Crop the full image: a window of the resized one would be blurred.
             windows = [partial(crop_box, numbers=drawn) for drawn in numbers.tolist()]
             rest = replace(rest, crop=0, resized_crop=False)
         files = zip(paths, windows, strict=True)
         with quietly():
-            images = torch.stack([read_image(path, self._size, seen) for path, seen in files])
+            images = torch.stack([read_image(path, self._size, window) for path, window in files])
         return images if rest is None else apply_numbers(images, rest, numbers)
 
 
-def _as_it_is(read: Any) -> Any:
-    return read
+def _identity(batch: Any) -> Any:
+    return batch
 
 
-def _leave_interrupts(worker: int) -> None:
-    """Ctrl-C and SIGTERM may reach every process; the main one decides, and may want a batch."""
+def _ignore_interrupts(worker: int) -> None:
+    """Ctrl-C and SIGTERM may reach every process; the main one decides, and may need a batch."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

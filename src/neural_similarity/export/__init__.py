@@ -1,4 +1,4 @@
-"""Networks in formats that run without this library, checked equal before they are written."""
+"""Networks in formats that run without this library; their scores are checked before writing."""
 
 from .export import FORMATS, export_model
 

@@ -1,4 +1,4 @@
-"""From a trained network to one file in another format."""
+"""Export a trained network to one file in another format."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..nn.inventory import static_similarities
 
 __all__ = ["FORMATS", "export_model"]
 
-FORMATS = {"onnx": ".onnx", "torch-export": ".pt2"}  # and how their files end
+FORMATS = {"onnx": ".onnx", "torch-export": ".pt2"}  # and the suffixes of their files
 
 # Relative to the largest score. Another runtime sums in another order: each of some tens of layers
-# adds roundings of 6e-8 (1e-16 in float64) that grow with the root of the terms summed, up to a few
-# thousand, and later layers may amplify them. What is wrong differs by far more.
+# adds rounding errors of 6e-8 (1e-16 in float64) that grow with the root of the number of terms, up
+# to a few thousand, and later layers may amplify them. A wrong result differs by far more.
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
@@ -40,26 +40,26 @@ def export_model(
     """Write a network in evaluation mode to a file, for batches of any size.
 
     Static similarities are merged, in a copy, so that the file holds plain layers; dynamic ones
-    are written as they are. The file is run by its own runtime on ``example``, on one sample and
-    on one sample more, and must give the scores of ``model``; only then does it appear at ``path``.
+    are exported as they are. The format's own runtime runs the file on ``example``, on one sample
+    and on one sample more. The file appears at ``path`` only if it gives the scores of ``model``.
 
     Args:
-        model: takes one tensor and returns one; it is left as it is.
-        example: input of the size to be exported, samples first.
+        model: a network that takes one tensor and returns one; it is not changed.
+        example: a batch of inputs of the size to export.
         path: the file, ending in ``.onnx`` or ``.pt2``.
         format: ``"onnx"`` for ONNX, run by onnxruntime and many others; ``"torch-export"`` for
-            ``torch.export.load``. Reading a dynamic network in the latter needs ``import
-            neural_similarity.ops`` first: it holds our operator.
-        force: replace a file that is there.
-        metadata: for whoever uses the file, such as classes and normalisation; in ONNX as the
-            model's ``metadata_props``, in torch.export as the extra file ``metadata.json``.
+            ``torch.export.load``. To load a dynamic network in the latter, ``import
+            neural_similarity.ops`` first: it registers our operator.
+        force: overwrite an existing file.
+        metadata: information for users of the file, such as classes and normalisation. ONNX stores
+            it in ``metadata_props``, torch.export in the extra file ``metadata.json``.
 
     Returns:
         The largest difference between the file's scores and the model's, relative to the largest.
 
     Raises:
-        ExportError: the file is there already, a package is missing, the network cannot be
-            written, or its scores would change. Nothing is written.
+        ExportError: the file exists, a package is missing, the network cannot be exported, or its
+            scores would change. Nothing is written.
 
     Example:
         >>> import tempfile
@@ -74,12 +74,12 @@ def export_model(
     if target.suffix != FORMATS[format]:
         raise ExportError(
             f"export: expected a file that ends in {FORMATS[format]!r} for {format}, got "
-            f"{str(target)!r}. Programs tell the format by it."
+            f"{str(target)!r}. Programs recognise the format by this suffix."
         )
     if target.exists() and not force:
         raise ExportError(
-            f"export: expected a new file, got {str(target)!r}, which is there. Choose another "
-            f"name, or replace it with force (--force)."
+            f"export: expected a new file, got {str(target)!r}, which exists. Choose another "
+            f"name, or overwrite it with force (--force)."
         )
     _check_metadata(metadata or {})
     writer = import_module(f".{format.replace('-', '_')}", __package__)
@@ -113,23 +113,23 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
     for name, value in metadata.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise ExportError(
-                f"export: expected metadata of strings by name, got {value!r} for {name!r}. Write "
-                f"it as text, with json.dumps for instance."
+                f"export: expected metadata whose names and values are strings, got {value!r} for "
+                f"{name!r}. Convert it to text, with json.dumps for instance."
             )
 
 
 def _inputs(example: Tensor) -> list[Tensor]:
-    """Batches of several sizes. The first has two samples or more: exporters take 1 for fixed."""
+    """Batches of several sizes; the first has at least two samples: exporters treat 1 as fixed."""
     if example.dim() < 2 or not len(example):
         raise ExportError(
-            f"export: expected an example with samples first, got {tuple(example.shape)}."
+            f"export: expected a batch of samples as example, got shape {tuple(example.shape)}."
         )
     several = example if len(example) > 1 else torch.cat([example, example.flip(-1)])
     return [several, example[:1], torch.cat([several, several[:1].flip(-1)])]
 
 
 def _scores(model: nn.Module, input: Tensor) -> Tensor:
-    """What the model says in evaluation mode; every module is left in the mode it was in."""
+    """The model's scores in evaluation mode; every module keeps its mode afterwards."""
     with evaluation(model), torch.no_grad():
         scores = model(input)
     if not isinstance(scores, Tensor) or scores.dtype not in _TOLERANCE:
@@ -143,22 +143,22 @@ def _scores(model: nn.Module, input: Tensor) -> Tensor:
 
 def _advice(scores: Tensor) -> str:
     if scores.dtype == torch.float64:
-        return "It may lack layers of float64: export model.float() with example.float()."
-    return "It may lack one of the layers: try another format."
+        return "It may not support float64: export model.float() with example.float()."
+    return "It may not support one of the layers: try another format."
 
 
-def _largest_difference(made: list[Tensor], expected: list[Tensor], format: str) -> float:
+def _largest_difference(outputs: list[Tensor], expected: list[Tensor], format: str) -> float:
     largest = 0.0
-    for got, scores in zip(made, expected, strict=True):
+    for output, scores in zip(outputs, expected, strict=True):
         scale = scores.abs().max().clamp(min=torch.finfo(scores.dtype).tiny)
-        difference = ((got - scores).abs().max() / scale).item()
+        difference = ((output - scores).abs().max() / scale).item()
         tolerance = _TOLERANCE[scores.dtype]
         if not difference <= tolerance:  # also catches NaN
             raise ExportError(
                 f"export: expected {format} to give the model's scores, got a relative difference "
                 f"of {difference:.1e} on a batch of {len(scores)}, above {tolerance:.0e} for "
-                f"{scores.dtype}. The model's numbers are not finite, or it depends on more than "
-                f"its input. Nothing was written."
+                f"{scores.dtype}. The model has weights that are not finite, or it depends on more "
+                f"than its input. Nothing was written."
             )
         largest = max(largest, difference)
     return largest

@@ -17,16 +17,16 @@ from ..errors import ExportError
 
 __all__ = ["check_packages", "runner", "write"]
 
-_TALKATIVE = ("torch.onnx", "onnxscript", "onnx_ir")
+_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir")
 
 
 def check_packages() -> None:
-    """Raise unless everything needed is installed."""
+    """Raise unless all required packages are installed."""
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
     if missing:
         raise ExportError(
-            f"export: expected the packages that write and run ONNX, got none of the name "
-            f"{', '.join(missing)}. Install them: pip install 'neural-similarity[onnx]'."
+            f"export: expected the packages that write and run ONNX, got none of "
+            f"{', '.join(missing)}. Install them with: pip install 'neural-similarity[onnx]'."
         )
 
 
@@ -47,7 +47,7 @@ def write(model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str
 
 
 def runner(path: Path) -> Callable[[Tensor], Tensor]:
-    """The file as a function, computed by onnxruntime."""
+    """The file as a function, run by onnxruntime."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -61,8 +61,8 @@ def runner(path: Path) -> Callable[[Tensor], Tensor]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's remarks about itself; what goes wrong is raised all the same."""
-    loggers = {name: logging.getLogger(name) for name in _TALKATIVE}
+    """Hide the exporter's warnings about itself; errors are still raised."""
+    loggers = {name: logging.getLogger(name) for name in _LOGGERS}
     levels = {name: logger.level for name, logger in loggers.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

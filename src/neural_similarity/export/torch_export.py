@@ -14,14 +14,14 @@ __all__ = ["check_packages", "runner", "write"]
 
 
 def check_packages() -> None:
-    """PyTorch is all it needs."""
+    """Only PyTorch is required."""
 
 
 def write(model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str]) -> None:
     """Write the program, with ``metadata.json`` inside."""
     shapes = ({0: torch.export.Dim("batch")},)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's remarks about its own parts
+        warnings.simplefilter("ignore")  # PyTorch's warnings about itself
         program = torch.export.export(model, (example,), dynamic_shapes=shapes)
         torch.export.save(program, path, extra_files={"metadata.json": json.dumps(metadata)})
 

@@ -1,4 +1,4 @@
-"""``Mᵀ W``: the one place that fixes the transpose (Section 3.2)."""
+"""``Mᵀ W``: the only place that decides where the transpose goes (Section 3.2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCOPES: tuple[str, ...] = get_args(Scope)
 def effective_weight(
     weight: Tensor, similarity: Tensor, *, scope: Scope = "layer", groups: int = 1
 ) -> Tensor:
-    r"""The kernel of the plain convolution that equals one with this static similarity.
+    r"""The kernel with which a plain convolution equals one with this static similarity.
 
     .. math:: \hat W_{o,c,j} = \sum_i M_{i,j} \, W_{o,c,i}
         \quad\text{so that}\quad \hat W^\top X = W^\top M X
@@ -35,13 +35,13 @@ def effective_weight(
         scope: what shares one M. ``"layer"``: everything (the paper's default). ``"channel"``:
             one block per input channel. ``"kernel"``: one per kernel. ``"full"``: the
             :math:`CHV \times CHV` matrix of Equation 1, all kernels sharing it.
-        groups: as in the convolution. It matters to ``"channel"`` alone, where the C channels
-            of all groups have blocks of their own; under ``"full"`` the groups share M.
+        groups: as in the convolution. It only matters for ``"channel"``, where each of the C
+            channels of all groups has its own block; with ``"full"`` the groups share M.
 
     Returns:
         A tensor of ``weight``'s shape and memory format.
 
-    Cost: ``O·C·K`` multiply-adds for a diagonal, ``O·C·K·n`` for a matrix; no dependence on the
+    Cost: ``O·C·K`` multiply-adds for a diagonal, ``O·C·K·n`` for a matrix, whatever the size of the
     image.
 
     Example:
@@ -66,7 +66,7 @@ def effective_weight(
 
 
 def similarity_blocks(weight: Tensor, scope: Scope, groups: int = 1) -> tuple[tuple[int, ...], int]:
-    """How many similarities a scope holds and how large each is: ``(leading, n)``.
+    """How many similarities a scope has and how large each is: ``(leading, n)``.
 
     ==========  ==============  ===========
     scope       leading         n
@@ -97,7 +97,7 @@ def similarity_blocks(weight: Tensor, scope: Scope, groups: int = 1) -> tuple[tu
 
 
 def _beside_weight(diagonal: Tensor, weight: Tensor, scope: Scope, groups: int) -> Tensor:
-    """A diagonal in a shape that broadcasts against the weight."""
+    """A diagonal in a shape that broadcasts to the weight."""
     O, C, *taps = weight.shape
     if scope == "layer":
         return diagonal.reshape(taps)

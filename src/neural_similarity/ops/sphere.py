@@ -1,4 +1,4 @@
-"""Hyperspherical convolution: what counts is the angle between kernel and patch, not their length.
+"""Hyperspherical convolution: it depends on the angle between kernel and patch, not on lengths.
 
 The operators of SphereNet (Liu et al., *Deep Hyperspherical Learning*, NeurIPS 2017), which the
 paper uses to predict similarities and which is itself a dynamic similarity, ``M = I / (‖W‖ ‖X‖)``.
@@ -34,7 +34,7 @@ Operator = Literal["cosine", "linear", "sigmoid"]
 NORMALIZE: tuple[str, ...] = get_args(Normalize)
 OPERATORS: tuple[str, ...] = get_args(Operator)
 
-EPS = 1e-4  # added to squared norms, as in the authors' code: an empty patch gives zero, not NaN
+EPS = 1e-4  # added to squared norms, as in the authors' code: a zero patch gives zero, not NaN
 
 
 def sphere_conv2d(
@@ -64,8 +64,9 @@ def sphere_conv2d(
                  (1+e^(−π/2k))/(1−e^(−π/2k)) · (1−e^(θ/k−π/2k))/(1+e^(θ/k−π/2k))
     ===========  ====================================================================
 
-    With ``normalize="input"`` or ``"weight"`` only that length is divided out; an angle needs both,
-    so this goes with ``cosine`` alone. Shapes are :func:`torch.nn.functional.conv2d`'s.
+    With ``normalize="input"`` or ``"weight"`` the result is divided by that length only. An angle
+    needs both lengths, so this works with ``cosine`` only. Shapes are those of
+    :func:`torch.nn.functional.conv2d`.
 
     Cost: a convolution, and the patch norms: one channel of squares, summed over the kernel.
     """
@@ -78,14 +79,14 @@ def sphere_conv2d(
     check_choice("sphere_conv2d", operator, normalize)
     windows = pair(stride), pair(padding), pair(dilation)
     _check.conv_output_shape("sphere_conv2d", input, weight, bias, *windows, groups)
-    # Dividing the output costs one pass over it; normalised patches would have to be stored.
+    # The output is divided, in one pass: normalised patches would have to be stored.
     output = F.conv2d(input, weight, None, stride, padding, dilation, groups)
     if normalize != "weight":
         kernel = (weight.shape[2], weight.shape[3])
         norm = patch_norm(input, kernel, stride, padding, dilation, groups)
         if groups > 1:
             norm = norm.repeat_interleave(weight.shape[0] // groups, dim=1)
-        # The reciprocal of the small tensor first: a product has the cheaper gradient.
+        # A product with the reciprocal of the small tensor: its gradient is cheaper.
         output = output * norm.reciprocal().to(output.dtype)
     if normalize != "input":
         output = output * _norm(weight.flatten(1)).reciprocal().to(output.dtype)[:, None, None]
@@ -125,7 +126,7 @@ def patch_norm(
     # In float16 the squares of a patch overflow, so they are summed in float32 at least.
     with without_autocast(input.device):
         squares = _squared_length(_wide(input), groups)
-        # Two thin windows cost kh + kw additions a position where a square one costs kh · kw.
+        # Two thin windows cost kh + kw additions per position; one window costs kh · kw.
         (sh, sw), (ph, pw), (dh, dw) = pair(stride), pair(padding), pair(dilation)
         column = squares.new_ones(groups, 1, kernel_size[0], 1)
         row = squares.new_ones(groups, 1, 1, kernel_size[1])
@@ -154,7 +155,7 @@ def _norm(vectors: Tensor) -> Tensor:
 def _of_angle(cosine: Tensor, operator: Operator, sharpness: float | Tensor) -> Tensor:
     if operator == "cosine":
         return cosine
-    # In float32 at least: the steps of a narrow type near one are as wide as an angle of 7°.
+    # In float32 or wider: in a narrow dtype, neighbouring values near one differ by up to 7°.
     exact = _wide(cosine)
     closest = 1 - max(1e-6, torch.finfo(exact.dtype).eps)  # the arc cosine has no slope at one
     angle = exact.clamp(-closest, closest).acos()
@@ -168,7 +169,7 @@ def _of_angle(cosine: Tensor, operator: Operator, sharpness: float | Tensor) -> 
 
 
 def check_choice(where: str, operator: str, normalize: str) -> None:
-    """Raise unless the two go together."""
+    """Raise unless operator and normalize can be combined."""
     _check.known_name(where, "operator", operator, OPERATORS)
     _check.known_name(where, "normalize", normalize, NORMALIZE)
     if operator != "cosine" and normalize != "both":

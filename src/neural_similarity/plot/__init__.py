@@ -1,6 +1,6 @@
-"""Pictures and reports. They take plain values and write files; nothing here trains or reads runs.
+"""Plots and reports. They take plain values and write files; nothing here trains or reads runs.
 
-A room of its own because matplotlib is slow to import: import from here inside functions.
+matplotlib is slow to import: import this package inside functions.
 """
 
 from . import style

@@ -1,4 +1,4 @@
-"""A contact sheet: a few images of every class, with its name, to see whether data is right."""
+"""A contact sheet: a few images of every class with its name, to check a data set by eye."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def draw_contact_sheet(
     max_classes: int = 20,
     per_class: int = 8,
 ) -> None:
-    """Write a PNG with a row for a class, ten rows a column; the file appears whole or not at all.
+    """Write a PNG with one row per class, ten rows per column; it is written whole or not at all.
 
     Args:
-        dataset: what to draw.
-        path: the file; one that is there is replaced.
-        split: which part of the set it is, for the title.
-        max_classes: of more classes, so many are drawn, evenly spread over all.
-        per_class: images of a class, evenly spread over all of it.
+        dataset: the images.
+        path: the PNG file; an existing file is overwritten.
+        split: the name of the split, for the title.
+        max_classes: the most classes to draw; of more, some that are evenly spread.
+        per_class: images per class, evenly spread over the class.
     """
     if not len(dataset) or max_classes < 1 or per_class < 1:
         raise DataError(
@@ -48,37 +48,37 @@ def draw_contact_sheet(
         )
     with needs("pillow", "a contact sheet"):
         from PIL import Image, ImageDraw
-    shown = _spread(dataset.num_classes, max_classes)
+    classes = _spread(dataset.num_classes, max_classes)
     cell = _cell(dataset)
     width = _LABEL + per_class * (cell[0] + _GAP)
-    columns = -(-len(shown) // _ROWS)
-    rows, top = -(-len(shown) // columns), 3 * _TEXT
+    columns = -(-len(classes) // _ROWS)
+    rows, top = -(-len(classes) // columns), 3 * _TEXT
     size = columns * (width + 4 * _GAP) + 2 * _GAP, top + rows * (cell[1] + _GAP) + _GAP
     sheet = Image.new("RGB", size, _PAPER)
     draw, font = ImageDraw.Draw(sheet), _font()
-    draw.text((3 * _GAP, _TEXT), _title(dataset, split, len(shown)), _INK, font)
-    for place, number in enumerate(shown):
-        column, row = divmod(place, rows)
+    draw.text((3 * _GAP, _TEXT), _title(dataset, split, len(classes)), _INK, font)
+    for position, label in enumerate(classes):
+        column, row = divmod(position, rows)
         left, high = 3 * _GAP + column * (width + 4 * _GAP), top + row * (cell[1] + _GAP)
-        found = (dataset.labels == number).nonzero().flatten()
-        _write(draw, font, dataset.classes[number], len(found), (left, high + cell[1] // 2))
-        for step, chosen in enumerate(_spread(len(found), per_class)):
+        indices = (dataset.labels == label).nonzero().flatten()
+        _write(draw, font, dataset.classes[label], len(indices), (left, high + cell[1] // 2))
+        for step, index in enumerate(indices[_spread(len(indices), per_class)].tolist()):
             corner = (left + _LABEL + step * (cell[0] + _GAP), high)
-            sheet.paste(_image(dataset, int(found[chosen]), cell), corner)
+            sheet.paste(_image(dataset, index, cell), corner)
     _save(sheet, Path(path))
 
 
-def _spread(count: int, wanted: int) -> list[int]:
-    """At most ``wanted`` of the numbers below ``count``, evenly spread."""
-    if count <= wanted:
+def _spread(count: int, most: int) -> list[int]:
+    """At most ``most`` of the numbers below ``count``, evenly spread."""
+    if count <= most:
         return list(range(count))
-    return torch.linspace(0, count - 1, wanted).round().int().tolist()
+    return torch.linspace(0, count - 1, most).round().int().tolist()
 
 
-def _title(dataset: ImageSet, split: str, shown: int) -> str:
-    few = f", {shown} of them here" if shown < dataset.num_classes else ""
+def _title(dataset: ImageSet, split: str, rows: int) -> str:
+    note = f" ({rows} of them shown)" if rows < dataset.num_classes else ""
     name = f"{dataset.name} {split}".rstrip()
-    return f"{name}: {len(dataset):,} images, {dataset.num_classes:,} classes{few}"
+    return f"{name}: {len(dataset):,} images, {dataset.num_classes:,} classes{note}"
 
 
 def _cell(dataset: ImageSet) -> tuple[int, int]:
@@ -97,7 +97,7 @@ def _image(dataset: ImageSet, index: int, cell: tuple[int, int]) -> Image.Image:
         pixels = read_image(dataset.paths[index], dataset.image_size)
     else:
         pixels = dataset.images[index]
-    # A set of neither one nor three channels is shown by its first.
+    # Of any other number of channels than one or three, only the first is drawn.
     pixels = pixels if len(pixels) == 3 else pixels[:1].expand(3, -1, -1)
     image = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
     enlarged = cell[0] >= image.width
@@ -111,18 +111,18 @@ def _write(
     count: int,
     place: tuple[int, int],
 ) -> None:
-    """A class's name, cut to the room there is, over the number of its images."""
-    shown, kept = name, len(name)
-    while kept and draw.textlength(shown, font) > _LABEL - 2 * _GAP:
-        kept -= 1  # from the middle: names of one alphabet or genus differ in their ends
-        shown = name[: kept - kept // 2] + "…" + name[len(name) - kept // 2 :]
+    """A class's name, shortened to fit, above the number of its images."""
+    text, length = name, len(name)
+    while length and draw.textlength(text, font) > _LABEL - 2 * _GAP:
+        length -= 1  # cut in the middle: names of one alphabet or genus differ at their ends
+        text = name[: length - length // 2] + "…" + name[len(name) - length // 2 :]
     left, middle = place
-    draw.text((left, middle - 3), shown, _INK, font, anchor="ls")
+    draw.text((left, middle - 3), text, _INK, font, anchor="ls")
     draw.text((left, middle + _TEXT), f"{count:,}", _FAINT, font, anchor="ls")
 
 
 def _font() -> ImageFont.FreeTypeFont:
-    """matplotlib's own font: it has letters of many scripts, and every machine has the same."""
+    """The font that matplotlib ships: it covers many scripts and is the same on every machine."""
     with needs("matplotlib", "a contact sheet"):
         import matplotlib
     from PIL import ImageFont

@@ -1,4 +1,4 @@
-"""Training curves: one run by itself, and several side by side."""
+"""Training curves of one run, and of several to compare."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def draw_run(
 
     Args:
         metrics: lines with ``kind`` ``"train"`` (``step``, ``loss``, ``error``, ``lr``) or
-            ``"eval"`` (``step``, ``loss``, ``error``); errors are shares between 0 and 1. What a
-            run does not measure may be left out.
-        path: the picture.
-        title: above it.
-        measured: what evaluation is called.
+            ``"eval"`` (``step``, ``loss``, ``error``); errors are shares between 0 and 1. A value
+            that a run does not measure may be missing.
+        path: the PNG file.
+        title: the title of the plot.
+        measured: the label of the evaluation curve.
     """
     train, test = _split(metrics)
-    with figure(6.4, 6.2, title) as made:
-        loss, error, rate = made.subplots(3, sharex=True, height_ratios=(3, 3, 1))
+    with figure(6.4, 6.2, title) as drawing:
+        loss, error, rate = drawing.subplots(3, sharex=True, height_ratios=(3, 3, 1))
         for axes, key, scale in ((loss, "loss", 1.0), (error, "error", 100.0)):
             axes.plot(*_curve(train, "step", key, scale), color=GREY, linewidth=1, label="training")
             marker = "o" if len(test) <= 40 else ""
@@ -51,20 +51,20 @@ def draw_run(
         rate.plot(*_curve(train, "step", "lr"), color=GREY, linewidth=1)
         rate.set(ylabel="learning\nrate", xlabel="step")
         rate.set_ylim(bottom=0)
-        made.align_ylabels()
-        save(made, path)
+        drawing.align_ylabels()
+        save(drawing, path)
 
 
 def draw_comparison(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -> None:
-    """Draw test errors of several runs over epochs and over seconds of training, as PNG.
+    """Draw the test errors of several runs over epochs and over training time, as PNG.
 
     Args:
         runs: metrics by the run's name, as :func:`draw_run` takes them.
-        path: the picture.
+        path: the PNG file.
     """
-    with figure(9.0, 3.8) as made:
-        panels = made.subplots(1, 2, sharey=True)
-        seen: list[float] = []
+    with figure(9.0, 3.8) as drawing:
+        panels = drawing.subplots(1, 2, sharey=True)
+        errors: list[float] = []
         for number, (name, metrics) in enumerate(runs.items()):
             _, test = _split(metrics)
             look = {
@@ -76,16 +76,16 @@ def draw_comparison(runs: Mapping[str, Metrics], path: str | os.PathLike[str]) -
             for axes, key in zip(panels, ("epoch", "seconds"), strict=True):
                 x, y = _curve(test, key, "error", 100.0)
                 axes.plot(x, y, label=name, **look)
-                seen += y
+                errors += y
         panels[0].set(xlabel="epoch", ylabel="test error (%)")
         panels[1].set_xlabel("training time (s)")
         for axes in panels:
             axes.set_xlim(left=0)
             axes.grid(axis="y")
-        _scale_errors(panels[0], seen)
+        _scale_errors(panels[0], errors)
         if runs:
             panels[1].legend()
-        save(made, path)
+        save(drawing, path)
 
 
 def _split(metrics: Metrics) -> tuple[Metrics, Metrics]:
@@ -94,12 +94,12 @@ def _split(metrics: Metrics) -> tuple[Metrics, Metrics]:
 
 
 def _curve(lines: Metrics, x: str, y: str, scale: float = 1.0) -> tuple[list[float], list[float]]:
-    known = [line for line in lines if y in line]
-    return [line[x] for line in known], [scale * line[y] for line in known]
+    points = [line for line in lines if y in line]
+    return [line[x] for line in points], [scale * line[y] for line in points]
 
 
 def _scale_errors(axes: Axes, errors: Sequence[float]) -> None:
-    """Logarithmic if the errors span much, and none is zero; in plain numbers either way."""
+    """A logarithmic axis if the errors span a wide range and none is zero; plain numbers always."""
     finite = [e for e in errors if math.isfinite(e)]
     if not finite or min(finite) <= 0 or max(finite) < _WORTH_A_LOGARITHM * min(finite):
         axes.set_ylim(bottom=0)

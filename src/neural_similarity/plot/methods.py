@@ -1,4 +1,4 @@
-"""Few-shot methods side by side: how often they are right, and how much they adapt for it."""
+"""Few-shot methods compared: their accuracy, and how many parameters they adapt."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ Results = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def draw_methods(results: Results, path: str | os.PathLike[str], title: str | None = None) -> None:
-    """Draw accuracies with their intervals, and beside numbers adapted, as PNG.
+    """Draw accuracies with their intervals, and accuracy against adapted parameters, as PNG.
 
     Args:
-        results: by method, one a number of shots: ``n_shot``, ``n_way``, ``mean``, ``interval``
-            (shares between 0 and 1) and ``adapted``.
-        path: the picture.
-        title: above it.
+        results: for each method, one entry per number of shots: ``n_shot``, ``n_way``, ``mean``,
+            ``interval`` (shares between 0 and 1) and ``adapted`` (adapted parameters).
+        path: the PNG file.
+        title: the title of the plot.
     """
     shots = sorted({result["n_shot"] for of in results.values() for result in of})
     colours = {n_shot: PALETTE[place % len(PALETTE)] for place, n_shot in enumerate(shots)}
     high = max(2.6, 0.9 + len(results) * (0.22 + 0.17 * len(shots)))
-    with figure(9.6, high, title) as made:
-        bars, points = made.subplots(1, 2, width_ratios=(3, 2))
+    with figure(9.6, high, title) as drawing:
+        bars, points = drawing.subplots(1, 2, width_ratios=(3, 2))
         _draw_bars(bars, results, shots, colours)
         _draw_points(points, results, colours)
-        save(made, path)
+        save(drawing, path)
 
 
 def _draw_bars(axes: Any, results: Results, shots: list[int], colours: dict[int, str]) -> None:
-    """A group of bars a method, the first on top."""
+    """One group of bars per method, the first on top."""
     thick = 0.8 / max(len(shots), 1)
     for row, of in enumerate(results.values()):
         for result in of:
@@ -62,7 +62,7 @@ def _draw_bars(axes: Any, results: Results, shots: list[int], colours: dict[int,
 
 
 def _draw_points(axes: Any, results: Results, colours: dict[int, str]) -> None:
-    """Accuracy over numbers adapted; a method is a shape, as names would lie over each other."""
+    """Accuracy against adapted parameters; each method has a marker, as names would overlap."""
     least = 100.0
     places = _apart({name: of[0]["adapted"] for name, of in results.items() if of})
     for number, (name, of) in enumerate(results.items()):
@@ -82,18 +82,18 @@ def _draw_points(axes: Any, results: Results, colours: dict[int, str]) -> None:
     axes.set_xticks([log10(1 + n) for n in ticks], [f"{n:,}" for n in ticks])
     axes.yaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.grid(axis="y")
-    axes.set(xlabel="numbers adapted (near ones side by side)", ylabel="accuracy (%)")
+    axes.set(xlabel="adapted parameters (equal ones side by side)", ylabel="accuracy (%)")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
 
 
 def _apart(adapted: Mapping[str, int]) -> dict[str, float]:
-    """Where methods stand on an axis of powers of ten; those that would overlap, side by side.
+    """Positions of methods on a logarithmic axis; those that would overlap, side by side.
 
     >>> {name: round(place, 2) for name, place in _apart({"a": 99, "b": 0, "c": 99}).items()}
     {'b': 0.0, 'a': 2.0, 'c': 2.12}
     """
     places: dict[str, float] = {}
     last = -inf
-    for name, number in sorted(adapted.items(), key=lambda pair: pair[1]):
-        last = places[name] = max(log10(1 + number), last + _APART)
+    for name, parameters in sorted(adapted.items(), key=lambda pair: pair[1]):
+        last = places[name] = max(log10(1 + parameters), last + _APART)
     return places

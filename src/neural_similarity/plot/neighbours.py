@@ -1,4 +1,4 @@
-"""Why an image is told to be what it is told to be: the learned examples it is nearest to."""
+"""Explain a prediction: an image beside the training examples that are nearest to it."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ class Explained:
 
     name: str
     picture: NDArray[np.uint8]
-    told: str
+    predicted: str
     probability: float
     examples: Sequence[tuple[NDArray[np.uint8], str, float]]
-    """Picture, class and likeness, from −1 to 1, of each, the nearest first."""
+    """Picture, class and cosine of the features (from −1 to 1) of each example, nearest first."""
 
 
 def draw_neighbours(rows: Sequence[Explained], path: str | os.PathLike[str]) -> None:
-    """Write a PNG with a row an image: the image at the left, its nearest examples beside it.
+    """Write a PNG with one row per image: the image, then its nearest training examples.
 
-    Examples of the class that was told have a blue frame, others a red one.
+    Examples of the predicted class have a blue frame, others a red one.
     """
     columns = 1 + max(len(row.examples) for row in rows)
-    with figure(1.5 * columns + 0.4, 1.85 * len(rows) + 0.5) as made:
-        made.suptitle(
-            "images, and the learned examples nearest to each (blue: of the class told)",
+    with figure(1.5 * columns + 0.4, 1.85 * len(rows) + 0.5) as drawing:
+        drawing.suptitle(
+            "Images and nearest training examples (blue: predicted class)",
             fontsize=9,
         )
-        grid = made.subplots(len(rows), columns, squeeze=False)
+        grid = drawing.subplots(len(rows), columns, squeeze=False)
         for axes, row in zip(grid, rows, strict=True):
             for unused in axes:
                 unused.set_axis_off()
-            _show(axes[0], row.picture, f"{row.told} {row.probability:.0%}", row.name, None)
-            for place, (picture, label, likeness) in zip(axes[1:], row.examples, strict=False):
-                colour = PALETTE[0] if label == row.told else PALETTE[1]
-                _show(place, picture, label, f"likeness {likeness:.2f}", colour)
-        save(made, path)
+            _show(axes[0], row.picture, f"{row.predicted} {row.probability:.0%}", row.name, None)
+            for panel, (picture, label, cosine) in zip(axes[1:], row.examples, strict=False):
+                colour = PALETTE[0] if label == row.predicted else PALETTE[1]
+                _show(panel, picture, label, f"cosine {cosine:.2f}", colour)
+        save(drawing, path)
 
 
 def _show(
@@ -68,7 +68,7 @@ def _show(
 
 
 def _short(text: str) -> str:
-    """Text that fits over a picture, and begins no mathematics."""
+    """Text short enough for a title, with dollar signs escaped: they would start a formula."""
     half = (_LONGEST - 1) // 2
     text = text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}"
     return text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""A report that opens in a browser: one HTML file, pictures inside, nothing fetched, no script."""
+"""Reports for a browser: one HTML file with pictures inside, no downloads and no scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Facts", "Part", "Picture", "Section", "Table", "Text", "write_report
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and values, one a line."""
+    """Names and values, one per line."""
 
     values: Mapping[str, object]
 
@@ -28,7 +28,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; a column of numbers, as such or in words such as 0.74%, is set to the right."""
+    """A table; columns of numbers, also as text such as 0.74%, are right-aligned."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG file, put into the report, and what it shows."""
+    """A PNG file, embedded in the report, and its caption."""
 
     path: str | os.PathLike[str]
     caption: str
@@ -84,7 +84,7 @@ Part = Facts | Table | Picture | Text
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what comes under it."""
+    """A heading and the parts below it."""
 
     title: str
     parts: Sequence[Part] = field(default_factory=tuple)
@@ -95,7 +95,7 @@ class Section:
 
 
 def write_report(path: str | os.PathLike[str], title: str, sections: Sequence[Section]) -> None:
-    """Write one self-contained HTML file; it appears whole or not at all.
+    """Write one self-contained HTML file; the file appears whole or not at all.
 
     Example:
         >>> import tempfile
@@ -117,7 +117,7 @@ def write_report(path: str | os.PathLike[str], title: str, sections: Sequence[Se
 
 
 def _text(value: object) -> str:
-    """For people, and safe within HTML: 1234 as 1,234."""
+    """A value as text that is safe in HTML: 1234 as 1,234."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
@@ -128,7 +128,7 @@ def _are_numbers(column: Sequence[object]) -> bool:
     return bool(numbers) and all(_NUMBER.fullmatch(v) for v in numbers)
 
 
-_NUMBER = re.compile(r"[+−-]?\d[\d.,% ±–e+−-]*")  # an interval is one too
+_NUMBER = re.compile(r"[+−-]?\d[\d.,% ±–e+−-]*")  # also matches an interval
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1c1c1c; --quiet: #5f5f5f; --line: #d5d5d5;

@@ -1,7 +1,7 @@
-"""Pictures of M: what a static similarity has learned, what a dynamic one makes of an image.
+"""Plots of M: what a static similarity has learned, what a dynamic one predicts for an image.
 
-Colour is the difference from the identity: white is what a plain convolution does, red more, blue
-less. Rows of a matrix are kernel taps, columns are patch taps.
+Colour is the difference from the identity: white as in a plain convolution, red more, blue less.
+Rows of a matrix are kernel taps, columns are patch taps.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ _ENTRIES = 3  # of each layer's M that are drawn over the image
 def draw_static(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Draw the learned M of every static layer, as PNG, all layers on one scale.
 
-    A diagonal is drawn as the kernel, with the gain of each tap; a matrix as a matrix; a kernel
-    shape D beside its M, grey where a tap counts. Of a scope with many M the mean is drawn.
+    A diagonal is drawn in the shape of the kernel, with the gain of each tap; a matrix as a matrix;
+    a kernel shape D beside its M, grey where a tap counts. If a layer has many M, their mean is
+    drawn.
     """
     tiles = [
         tile
@@ -48,41 +49,41 @@ def draw_static(model: nn.Module, path: str | os.PathLike[str]) -> None:
     if not tiles:
         raise AttachError(
             "draw_static: expected a model with static similarities, got one without. Attach one "
-            "first; after merge none is left."
+            "first. After merge, a model has none."
         )
-    shown = tiles[:_MOST_TILES]
-    limit = max(tile.values.abs().max().item() for tile in shown if not tile.is_shape)
-    title = "Learned similarity M, as difference from the identity"
-    if len(shown) < len(tiles):
-        title += f" (the first {len(shown)} of {len(tiles)} maps)"
-    has_shapes = any(tile.is_shape for tile in shown)
-    columns = 6 if has_shapes else min(5, max(len(shown), 3))  # a shape stays beside its M
-    rows = ceil(len(shown) / columns)
-    with figure(1.8 * columns + 0.8, 2.1 * rows + 0.5, title) as made:
-        panels = list(made.subplots(rows, columns, squeeze=False).flat)
-        for panel, tile in zip(panels, shown, strict=False):
+    title = "Learned similarity M: difference from the identity"
+    if len(tiles) > _MOST_TILES:
+        title += f" (the first {_MOST_TILES} of {len(tiles)} maps)"
+        tiles = tiles[:_MOST_TILES]
+    limit = max(tile.values.abs().max().item() for tile in tiles if not tile.is_shape)
+    has_shapes = any(tile.is_shape for tile in tiles)
+    columns = 6 if has_shapes else min(5, max(len(tiles), 3))  # a shape stays beside its M
+    rows = ceil(len(tiles) / columns)
+    with figure(1.8 * columns + 0.8, 2.1 * rows + 0.5, title) as drawing:
+        panels = list(drawing.subplots(rows, columns, squeeze=False).flat)
+        for panel, tile in zip(panels, tiles, strict=False):
             if tile.is_shape:
                 draw_shape(panel, tile.values, tile.title)
             else:
-                drawn = draw_difference(panel, tile.values, limit, tile.title, tile.is_diagonal)
+                image = draw_difference(panel, tile.values, limit, tile.title, tile.is_diagonal)
             if not (tile.is_shape or tile.is_diagonal):
                 panel.set(xlabel="patch tap", ylabel="kernel tap")
-        for panel in panels[len(shown) :]:
+        for panel in panels[len(tiles) :]:
             panel.set_axis_off()
-        made.colorbar(drawn, ax=panels, label="M − I", shrink=min(1.0, 1.5 / rows), aspect=15)
-        save(made, path)
+        drawing.colorbar(image, ax=panels, label="M − I", shrink=min(1.0, 1.5 / rows), aspect=15)
+        save(drawing, path)
 
 
 def draw_dynamic(model: nn.Module, image: Tensor, path: str | os.PathLike[str]) -> None:
-    """Draw the M that every dynamic layer predicts over one image, as PNG; a row a layer.
+    """Draw the M that every dynamic layer predicts for one image, as PNG; one row per layer.
 
     A row shows the mean of M over the image, a kernel shape D if there is one, how far M is from
-    the identity at each position, and the entries of M that change most over the image.
+    the identity at each position, and the entries of M that vary most over the image.
 
     Args:
-        model: with dynamic layers; it is run as it is, so put it into evaluation mode.
-        image: ``(C, H, W)`` as the model takes it.
-        path: the picture.
+        model: a model with dynamic layers. Its mode is not changed: call ``eval()`` first.
+        image: ``(C, H, W)``, normalised as for the model.
+        path: the PNG file.
     """
     if image.dim() != 3:
         raise ShapeError(
@@ -96,39 +97,39 @@ def draw_dynamic(model: nn.Module, image: Tensor, path: str | os.PathLike[str]) 
     }
     if not predicted:
         raise AttachError(
-            "draw_dynamic: expected a model with dynamic similarities, got one without. For static "
-            "ones there is draw_static."
+            "draw_dynamic: expected a model with dynamic similarities, got one without. Use "
+            "draw_static for static ones."
         )
-    shown = _spread(list(predicted), _MOST_LAYERS)
-    some = "" if len(shown) == len(predicted) else f", {len(shown)} of {len(predicted)} layers"
-    shaped = any(predicted[name][0].outer is not None for name in shown)
-    columns = 2 + shaped + _ENTRIES
-    height = 2.0 * (len(shown) + 1)
-    title = f"Predicted similarity M over an image{some}"
-    with figure(1.7 * columns + 0.8, height + 0.5, title) as made:
-        grid = made.subplots(len(shown) + 1, columns, squeeze=False)
+    names = _spread(list(predicted), _MOST_LAYERS)
+    note = "" if len(names) == len(predicted) else f", {len(names)} of {len(predicted)} layers"
+    has_shapes = any(predicted[name][0].outer is not None for name in names)
+    columns = 2 + has_shapes + _ENTRIES
+    height = 2.0 * (len(names) + 1)
+    title = f"Predicted similarity M for one image{note}"
+    with figure(1.7 * columns + 0.8, height + 0.5, title) as drawing:
+        grid = drawing.subplots(len(names) + 1, columns, squeeze=False)
         draw_image(grid[0][0], image.detach().float().cpu(), "image")
         for panel in grid[0][1:]:
             panel.set_axis_off()
-        words = grid[0][1].text(0, 1, _HOW_TO_READ, va="top", fontsize=8, linespacing=1.5)
-        words.set_in_layout(False)  # it runs over the empty panels beside it
-        for panels, name in zip(grid[1:], shown, strict=True):
+        text = grid[0][1].text(0, 1, _HOW_TO_READ, va="top", fontsize=8, linespacing=1.5)
+        text.set_in_layout(False)  # it extends over the empty panels beside it
+        for panels, name in zip(grid[1:], names, strict=True):
             _draw_layer(list(panels), short_name(name.removesuffix(".predictor")), *predicted[name])
-        save(made, path)
+        save(drawing, path)
 
 
 _HOW_TO_READ = (
-    "One row a layer. Colour is M − I: white as in a plain convolution,\n"
-    "red more, blue less. Grey is how far M is from the identity,\n"
-    "‖M − I‖ / ‖I‖. Then the entries of M that change most over the image:\n"
+    "One row per layer. Colour is M − I: white as in a plain convolution,\n"
+    "red more, blue less. Grey is the distance of M from the identity,\n"
+    "‖M − I‖ / ‖I‖. The last maps are the entries of M that vary most:\n"
     "“tap 1,3” weights the first row, third column of the kernel;\n"
-    "“1,3 ← 2,2” lets that tap see the patch's second row and column."
+    "“1,3 ← 2,2” lets that tap read the patch's second row and column."
 )
 
 
 @dataclass(frozen=True)
 class _Tile:
-    """A map to draw."""
+    """One map to draw."""
 
     title: str
     values: Tensor
@@ -140,17 +141,17 @@ def _static_tiles(name: str, similarity: SimilarityParametrization) -> Iterator[
     M = similarity.similarity().detach().float().cpu()
     structure, block, diagonal = similarity.structure, similarity.block, similarity.is_diagonal
     mean = M.flatten(0, len(similarity.leading) - 1).mean(0) if similarity.leading else M
-    many = f", mean of {M.numel() // mean.numel()}" if similarity.leading else ""
+    note = f", mean of {M.numel() // mean.numel()}" if similarity.leading else ""
     name = short_name(name)
     difference = _laid_out(difference_from_identity(mean, diagonal), diagonal, block)
-    yield _Tile(f"{name}\n{structure.name}{many}", difference, is_diagonal=diagonal)
+    yield _Tile(f"{name}\n{structure.name}{note}", difference, is_diagonal=diagonal)
     if (D := similarity.kernel_shape()) is not None:
         mean = D.detach().float().cpu().reshape(-1, block.size).mean(0)
         yield _Tile(f"{name}\nshape D", as_kernel(mean, block), is_shape=True)
 
 
 def _draw_layer(panels: list[Axes], name: str, similarity: PredictedSimilarity, M: Tensor) -> None:
-    """A row: ``M`` is ``(P, Q, K)`` or ``(P, Q, K, K)``, or without positions."""
+    """Draw one row; ``M`` is ``(P, Q, K)`` or ``(P, Q, K, K)``, or has no positions."""
     diagonal, block = similarity.is_diagonal, similarity.block
     taps = 1 if diagonal else 2
     difference = difference_from_identity(M, diagonal)
@@ -158,24 +159,24 @@ def _draw_layer(panels: list[Axes], name: str, similarity: PredictedSimilarity, 
     entries = difference.flatten(-taps)
     mean = difference.flatten(0, -taps - 1).mean(0) if has_positions else difference
     change = entries.reshape(-1, entries.shape[-1]).var(0, correction=0)
-    changing = change.topk(min(_ENTRIES, len(change))).indices.tolist()
-    limit = max(mean.abs().max().item(), entries[..., changing].abs().max().item())
-    drawn = draw_difference(
+    largest = change.topk(min(_ENTRIES, len(change))).indices.tolist()
+    limit = max(mean.abs().max().item(), entries[..., largest].abs().max().item())
+    heat_map = draw_difference(
         panels[0], _laid_out(mean, diagonal, block), limit, f"{name}\nmean of M", diagonal
     )
-    free = panels[1:]
+    unused = panels[1:]
     if (D := similarity.kernel_shape()) is not None:
-        draw_shape(free.pop(0), as_kernel(D.detach().float().cpu(), block), "shape D")
+        draw_shape(unused.pop(0), as_kernel(D.detach().float().cpu(), block), "shape D")
     if has_positions:
         distance = distance_from_identity(M, diagonal)
         span = f"{distance.min():.2g} to {distance.max():.2g}"
-        draw_distance(free.pop(0), distance, f"distance\n{span}")
-        for entry in changing:
+        draw_distance(unused.pop(0), distance, f"distance\n{span}")
+        for entry in largest:
             label = _entry_name(entry, diagonal, block)
-            draw_difference(free.pop(0), entries[..., entry], limit, label)
-    for panel in free:
+            draw_difference(unused.pop(0), entries[..., entry], limit, label)
+    for panel in unused:
         panel.set_axis_off()
-    panels[0].figure.colorbar(drawn, ax=panels, label="M − I", aspect=12, shrink=0.8)
+    panels[0].figure.colorbar(heat_map, ax=panels, label="M − I", aspect=12, shrink=0.8)
 
 
 def _laid_out(mean: Tensor, diagonal: bool, block: Block) -> Tensor:
@@ -193,7 +194,7 @@ def _entry_name(entry: int, diagonal: bool, block: Block) -> str:
 
 
 def _spread(names: Sequence[str], most: int) -> list[str]:
-    """At most so many of the names, from first to last."""
+    """At most ``most`` of the names, evenly spread from first to last."""
     if len(names) <= most:
         return list(names)
     return [names[round(i * (len(names) - 1) / (most - 1))] for i in range(most)]

@@ -1,6 +1,6 @@
-"""How all pictures look, and how they reach the disk.
+"""The style of all plots, and how they are saved.
 
-Figures are made by the object interface: pyplot keeps a global list of figures and wants a screen.
+Figures use the object interface: pyplot keeps a global list of figures and may need a screen.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .._io import whole_file
 
 __all__ = ["DIVERGING", "GREY", "PALETTE", "figure", "save"]
 
-# Okabe and Ito's colours, which people with any colour vision tell apart, yellow left out: it is
-# too light for a line on white.
+# Okabe and Ito's colours, which people with any colour vision can distinguish, without yellow: it
+# is too light for a line on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 GREY = "#767676"
 DIVERGING = "RdBu_r"
@@ -43,19 +43,20 @@ _STYLE = {
 
 @contextmanager
 def figure(width: float, height: float, title: str | None = None) -> Iterator[Figure]:
-    """An empty figure in our style, in inches; draw and save it within the block."""
+    """An empty figure in our style, its size in inches; draw and save it within the block."""
     with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
-        made = Figure(figsize=(width, height), layout="constrained")
+        drawing = Figure(figsize=(width, height), layout="constrained")
         if title:
-            made.suptitle(title, fontsize=11)
-        yield made
+            drawing.suptitle(title, fontsize=11)
+        yield drawing
 
 
-def save(made: Figure, path: str | os.PathLike[str], **options: Any) -> None:
-    """Write the figure as PNG; it appears whole or not at all.
+def save(drawing: Figure, path: str | os.PathLike[str], **options: Any) -> None:
+    """Write the figure as PNG; the file appears whole or not at all.
 
-    Letters that the font lacks, as of Chinese names of classes, are boxes, without a warning each.
+    Letters that the font lacks, as in Chinese names of classes, are drawn as boxes without a
+    warning.
     """
     with whole_file(path) as file, warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph .* missing", UserWarning)
-        made.savefig(file, format="png", **options)
+        drawing.savefig(file, format="png", **options)

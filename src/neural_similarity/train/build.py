@@ -1,4 +1,4 @@
-"""From a configuration to what is trained: the network, its optimiser, the data."""
+"""Build the network, its optimiser and its data from a configuration."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ __all__ = [
     "unseen_splits",
 ]
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
-AUTHORS_DECAY = 5e-3  # of an unconstrained static M, in the authors' code
+AUTHORS_DECAY = 5e-3  # weight decay of an unconstrained static M in the authors' code
 
 
 def build_similarity(config: Settings) -> StaticSimilarity | DynamicSimilarity | None:
@@ -65,7 +65,7 @@ def build_similarity(config: Settings) -> StaticSimilarity | DynamicSimilarity |
 
 
 def build_model(config: Settings, num_classes: int, in_channels: int, image_size: int) -> nn.Module:
-    """The network, its weights drawn from the seed."""
+    """The network; its initial weights depend on the seed."""
     torch.manual_seed(config.seed)
     fixed = {"in_channels": in_channels, "image_size": image_size}
     try:
@@ -77,37 +77,38 @@ def build_model(config: Settings, num_classes: int, in_channels: int, image_size
         )
     except TypeError as error:
         raise RunError(
-            f"configuration: expected options and structure_options of the kinds that "
-            f"{config.model!r} and {config.structure!r} take, got {config.options} and "
-            f"{config.structure_options} ({error})."
+            f"configuration: expected options that {config.model!r} takes and structure_options "
+            f"that {config.structure!r} takes, got {config.options} and {config.structure_options} "
+            f"({error})."
         ) from error
 
 
 def build_optimizer(config: Settings, model: nn.Module) -> torch.optim.Optimizer:
-    """SGD or Adam over groups that decay differently: weights, static M, predictors, the rest.
+    """SGD or Adam, with a weight decay for each group: weights, static M, predictors, the rest.
 
-    What is frozen is left out.
+    Frozen parameters are left out.
     """
     similarities = [s for module in model.modules() for s in static_similarities(module).values()]
-    static = {number for similarity in similarities for number in similarity.parameters()}
-    # A kernel shape is the gradient's alone: decay would switch off every tap in the end.
+    static = {parameter for similarity in similarities for parameter in similarity.parameters()}
+    # A kernel shape has no weight decay: it would switch off every tap in the end.
     shapes = {
         similarity.numbers["shape"]
         for similarity in similarities
         if isinstance(similarity.structure, structures.KernelShape)
     }
-    predicted = set(similarity_parameters(model)) - static
-    decay = config.weight_decay
+    predictors = set(similarity_parameters(model)) - static
     groups: dict[float, list[nn.Parameter]] = {}
     for parameter in filter(lambda p: p.requires_grad, model.parameters()):
         if parameter in shapes or (parameter.dim() < 2 and parameter not in static):
-            wanted = 0.0
+            decay = 0.0
         elif parameter in static:
-            wanted = _or(config.similarity_decay, _static_decay(config))
+            decay = _or(config.similarity_decay, _static_decay(config))
+        elif parameter in predictors:
+            decay = _or(config.predictor_decay, config.weight_decay)
         else:
-            wanted = _or(config.predictor_decay, decay) if parameter in predicted else decay
-        groups.setdefault(wanted, []).append(parameter)
-    parameters = [{"params": group, "weight_decay": wanted} for wanted, group in groups.items()]
+            decay = config.weight_decay
+        groups.setdefault(decay, []).append(parameter)
+    parameters = [{"params": group, "weight_decay": decay} for decay, group in groups.items()]
     if config.optimizer == "adam":
         return torch.optim.Adam(parameters, lr=config.learning_rate)
     return torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
@@ -115,7 +116,7 @@ def build_optimizer(config: Settings, model: nn.Module) -> torch.optim.Optimizer
 
 @dataclass(frozen=True)
 class Data:
-    """What a run trains and is evaluated on."""
+    """The images that a run trains and is evaluated on."""
 
     train: Loader
     test: Loader
@@ -129,7 +130,7 @@ class Data:
     skipped: int
 
     def facts(self) -> dict[str, Any]:
-        """What a run remembers of its data."""
+        """What a run stores about its data."""
         return {
             "classes": list(self.classes),
             "in_channels": self.in_channels,
@@ -143,7 +144,7 @@ class Data:
 
 
 def build_data(config: TrainConfig, world: World) -> Data:
-    """Loaders for training and evaluation, and what the network needs to know of the data."""
+    """Loaders for training and evaluation, and what the network needs to know about the data."""
     train, test = _image_sets(config)
     side = square(train)
     mean, std = train.statistics()
@@ -166,13 +167,13 @@ def build_data(config: TrainConfig, world: World) -> Data:
         std=std,
         copies={"train": train.fingerprint, "test": test.fingerprint},
         evaluated_on=unseen_splits(config)[0],
-        # Parts of one folder have the same files.
+        # The splits of one folder skip the same files.
         skipped=len({bad.path for part in (train, test) for bad in getattr(part, "skipped", ())}),
     )
 
 
 def unseen_images(config: TrainConfig, split: str | None = None) -> ImageSet:
-    """Images of the trained classes that a run does not train on: test, or validation."""
+    """Images of the trained classes that a run is not trained on: test or validation."""
     splits = unseen_splits(config)
     split = splits[-1] if split is None else split
     _check.known_name("run", "split", split, splits)
@@ -182,12 +183,12 @@ def unseen_images(config: TrainConfig, split: str | None = None) -> ImageSet:
 
 
 def unseen_splits(config: TrainConfig) -> list[str]:
-    """What there is of unseen images; the first is for evaluation while training."""
+    """The splits of unseen images; the first is used for evaluation during training."""
     return ["validation"] * bool(_validation(config)) + ["test"] * _has_test(config)
 
 
 def training_copy(config: TrainConfig) -> str | None:
-    """Which copy of the training images there is now; None if there are none."""
+    """The fingerprint of the training images on this machine; None if there are none."""
     try:
         return _load(config, "train").fingerprint
     except DataError:
@@ -195,12 +196,12 @@ def training_copy(config: TrainConfig) -> str | None:
 
 
 def square(images: ImageSet) -> int:
-    """The side of square images."""
+    """The side of the images, which must be square."""
     height, width = images.image_size
     if height != width:
         raise RunError(
             f"train: expected square images, got {height} x {width} in {images.name!r}. Networks "
-            f"take one side. Resize them, or set image_size."
+            f"have one image_size. Resize the images, or set image_size."
         )
     return height
 
@@ -214,7 +215,7 @@ def _image_sets(config: TrainConfig) -> tuple[ImageSet, ImageSet]:
     if not len(test):
         raise DataError(
             f"train: expected images of {config.data!r} to evaluate on, got none. Every class "
-            f"needs an image or two to spare."
+            f"needs at least two images."
         )
     return train, test
 
@@ -226,21 +227,21 @@ def _load(config: TrainConfig, split: str) -> ImageSet:
 
 
 def _has_test(config: TrainConfig) -> bool:
-    """Few-shot sets have other classes in every split."""
+    """Whether the test split has the trained classes; in few-shot sets it has others."""
     return dataset_info(config.data).kind == "classification"
 
 
 def _validation(config: TrainConfig) -> float:
-    """The share of training images that is set apart; some must be where test classes differ."""
+    """The share of training images that is held out; never zero if there is no test split."""
     return config.validation or (0.0 if _has_test(config) else 0.1)
 
 
-def _with_options(where: str, make: Callable[..., _Made], options: dict[str, Any]) -> _Made:
+def _with_options(where: str, make: Callable[..., _Result], options: dict[str, Any]) -> _Result:
     try:
         return make(**options)
     except TypeError as error:
         raise RunError(
-            f"configuration: expected {where} that fit, got {options} ({error})."
+            f"configuration: expected valid {where}, got {options} ({error})."
         ) from error
 
 

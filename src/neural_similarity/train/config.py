@@ -1,4 +1,4 @@
-"""Everything that decides how a network is trained for classification, in one frozen table."""
+"""All settings of training for classification, in one frozen dataclass."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["TrainConfig", "merge_settings", "parse_setting", "read_settings"]
 
 @dataclass(frozen=True)
 class TrainConfig(Settings):
-    """How a network is trained. The defaults are the paper's where it names them.
+    """How a network is trained. The defaults are the paper's, where the paper gives a value.
 
     Example:
         >>> TrainConfig(model="cnn9", data="cifar10", similarity="dynamic").learning_rate
         0.1
     """
 
-    validation: float = setting(0.0, "share of the training images to evaluate on, not to train")
+    validation: float = setting(0.0, "share of the training images held out for evaluation")
     workers: int = setting(2, "processes that decode images, for image folders")
-    label_smoothing: float = setting(0.01, "share of each label spread over all classes")
+    label_smoothing: float = setting(0.01, "share of each label that is spread over all classes")
     filter_orthogonality: float = setting(0.0, "penalty on filters that are not orthogonal")
 
     kind: ClassVar[str] = "train"
@@ -45,14 +45,15 @@ class TrainConfig(Settings):
 def read_settings(path: Path) -> dict[str, Any]:
     """Settings from a TOML or JSON file, by name."""
     if not path.is_file():
-        raise RunError(f"configuration: expected a file, got {str(path)!r}, which is none.")
+        kind = "a folder:" if path.is_dir() else "nothing at"
+        raise RunError(f"configuration: expected a file, got {kind} {str(path)!r}.")
     try:
         text = path.read_text(encoding="utf-8")
         settings = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RunError(
-            f"configuration: expected {str(path)!r} to be TOML, or JSON if so named, got a file "
-            f"that cannot be read as such ({error})."
+            f"configuration: expected TOML in {str(path)!r}, or JSON if it ends in .json, got a "
+            f"file that cannot be read as such ({error})."
         ) from error
     if not isinstance(settings, dict):
         raise RunError(f"configuration: expected names and values in {str(path)!r}, got a list.")
@@ -60,14 +61,14 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """``key=value`` as typed: a name, and a value that is a TOML literal or else a word.
+    """Parse ``key=value`` from the command line; the value is a TOML literal, or else a word.
 
     >>> parse_setting("options.width=48")
     ('options.width', 48)
     >>> parse_setting("schedule=paper")
     ('schedule', 'paper')
 
-    The word ``none`` takes a setting away; where it may be a choice, in options, ``None`` does.
+    The word ``none`` unsets a setting. In options, where ``none`` may be a choice, ``None`` does.
     """
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
@@ -76,17 +77,17 @@ def parse_setting(text: str) -> tuple[str, Any]:
     try:
         return name, tomllib.loads(f"value = {word}")["value"]
     except tomllib.TOMLDecodeError:
-        nothing = word == "None" or ("." not in name and word.lower() == "none")
-    if not nothing:
+        is_unset = word == "None" or ("." not in name and word.lower() == "none")
+    if not is_unset:
         return name, word
     return name, "none" if name == "similarity" else None
 
 
 def merge_settings(settings: dict[str, Any], more: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Settings with others written over them; ``options.width`` goes into ``options``."""
+    """Settings updated with ``more``; ``options.width`` goes into ``options``."""
     result = dict(settings)
     for name, value in more:
         outer, dot, inner = name.partition(".")
-        inside = result.get(outer, {})
-        result[outer] = {**inside, inner: value} if dot and isinstance(inside, dict) else value
+        options = result.get(outer, {})
+        result[outer] = {**options, inner: value} if dot and isinstance(options, dict) else value
     return result

@@ -1,7 +1,7 @@
-"""One process or many: who we are, and sums over all of us.
+"""One process or many: the rank of this process, and sums over all processes.
 
 Under ``torchrun`` every process runs the same command. Gradients are averaged by PyTorch's
-``DistributedDataParallel``; what is measured is summed here; only the first process writes.
+``DistributedDataParallel``; losses and errors are summed here; only the first process writes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _joined = count()  # how often this process has joined the others
 
 @dataclass(frozen=True)
 class World:
-    """This process among all: its number, how many there are, where it computes."""
+    """This process: its rank, the number of processes, and its device."""
 
     rank: int = 0
     size: int = 1
@@ -48,12 +48,12 @@ class World:
         return values
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes are here."""
         if self.size > 1:
             dist.barrier()
 
     def align(self, model: nn.Module) -> None:
-        """Give every process the first one's buffers, such as BatchNorm's running statistics."""
+        """Copy the first process's buffers, such as BatchNorm's running statistics, to all."""
         if self.size > 1:
             for buffer in model.buffers():
                 dist.broadcast(buffer, 0)
@@ -67,7 +67,7 @@ class World:
 
 
 def restarted() -> bool:
-    """Whether ``torchrun`` starts us again after a worker was lost."""
+    """Whether ``torchrun`` has restarted this process after a worker was lost."""
     return _restarts() > 0
 
 
@@ -76,14 +76,14 @@ def _restarts() -> int:
 
 
 def _attempt() -> str:
-    """A name that processes of one attempt have in common, and no other attempt.
+    """A name that the processes of one attempt share, and no other attempt has.
 
-    torchrun keeps its store over restarts, and with it the addresses of processes that are gone.
-    On one machine the number of restarts tells attempts apart. Each of several machines counts
-    its own, so there torchrun must be told not to keep the store: see docs/training.md.
+    torchrun keeps its store over restarts, with the addresses of processes that no longer exist.
+    On one machine the number of restarts identifies the attempt. Each of several machines counts
+    its own restarts, so there torchrun must not keep the store: see docs/training.md.
     """
-    several = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
-    return "attempt" if several else f"attempt-{_restarts()}"
+    has_machines = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
+    return "attempt" if has_machines else f"attempt-{_restarts()}"
 
 
 def _place(device: str) -> torch.device:
@@ -97,15 +97,15 @@ def _place(device: str) -> torch.device:
         ) from error
     if place.type == "cuda" and not torch.cuda.is_available():
         raise RunError(
-            f"configuration: expected a device that is here, got {device!r}. PyTorch finds no GPU. "
-            f"Use 'cpu' or 'auto'."
+            f"configuration: expected a device of this machine, got {device!r}. PyTorch finds no "
+            f"GPU. Use 'cpu' or 'auto'."
         )
     return place
 
 
 @contextmanager
 def join_world(device: str = "auto") -> Iterator[World]:
-    """Join the processes that ``torchrun`` started; alone, be the only one."""
+    """Join the processes that ``torchrun`` started; without torchrun, a world of one."""
     place = _place(device)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
@@ -125,10 +125,10 @@ def join_world(device: str = "auto") -> Iterator[World]:
 
 
 def synchronise_batch_norm(model: nn.Module) -> nn.Module:
-    """Let every BatchNorm see the batches of all processes, in place.
+    """Let every BatchNorm use the batches of all processes, in place.
 
-    PyTorch's ``SyncBatchNorm`` works on GPUs alone; this does the same on any device, by two
-    sums that gradients flow through. Keys stay the same.
+    PyTorch's ``SyncBatchNorm`` works on GPUs only. This does the same on any device, with two
+    sums that gradients flow through. The keys of the state dict stay the same.
     """
     for module in model.modules():
         if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
@@ -138,9 +138,9 @@ def synchronise_batch_norm(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def each_alone(model: nn.Module) -> Iterator[None]:
-    """Let synchronised BatchNorm see the batch of its own process alone for a while.
+    """Within, synchronised BatchNorm uses the batch of its own process only.
 
-    For what is no part of a larger batch: an episode that one process looks at by itself.
+    For inputs that are not part of a larger batch, such as an episode that only one process sees.
     """
     norms = [m for m in model.modules() if isinstance(m, _SynchronisedBatchNorm)]
     before = [norm.together for norm in norms]
@@ -154,7 +154,7 @@ def each_alone(model: nn.Module) -> Iterator[None]:
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over all processes; each has a part in the loss of all, so gradients add up too."""
+    """The sum over all processes; it enters every process's loss, so gradients are summed too."""
 
     @staticmethod
     def forward(context: Any, values: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Tensor:
-        return _sum(gradient)  # which second derivatives flow through in their turn
+        return _sum(gradient)  # differentiable, for second derivatives
 
 
 def _sum(values: Tensor) -> Tensor:
@@ -173,19 +173,19 @@ def _sum(values: Tensor) -> Tensor:
 
 
 class _SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """BatchNorm whose mean and variance are those of the batches of all processes together."""
+    """BatchNorm with mean and variance over the batches of all processes."""
 
     together = True
 
     def _check_input_dim(self, input: Tensor) -> None:
-        pass  # it stands for BatchNorm of one, two and three dimensions
+        pass  # it replaces BatchNorm1d, BatchNorm2d and BatchNorm3d
 
     def forward(self, input: Tensor) -> Tensor:
         if not (self.training and self.together):
             return super().forward(input)
         axes = [0, *range(2, input.dim())]
         shape = [1, -1, *[1] * (input.dim() - 2)]
-        # In float32, as an average over many positions needs.
+        # In float32: an average over many positions needs the precision.
         wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
         count = torch.tensor([wide.numel() / wide.shape[1]], dtype=wide.dtype, device=wide.device)
         total = _sum(torch.cat([wide.sum(axes), count]))

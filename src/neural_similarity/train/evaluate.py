@@ -1,4 +1,4 @@
-"""How well a network does on images it has not seen."""
+"""Evaluate a network on images it has not seen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Evaluation", "evaluate"]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Errors among images, and the mean loss."""
+    """The number of errors among images, and the mean loss."""
 
     errors: int
     images: int
@@ -27,11 +27,11 @@ class Evaluation:
 
     @property
     def error(self) -> float:
-        """The share of images that are told wrong."""
+        """The share of images that are classified wrongly."""
         return self.errors / self.images
 
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the error: how far chance in choosing images may reach."""
+        """Wilson's 95 % interval of the error, for the random choice of the images."""
         z, n, p = 1.96, self.images, self.error
         middle = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
@@ -47,7 +47,7 @@ def evaluate(
 ) -> Evaluation:
     """Run a network over all images, in evaluation mode; afterwards its modules are as before.
 
-    ``callback`` is told the number of batches done and of all.
+    ``callback`` is called with the number of batches done and the number of all batches.
     """
     world = world or World()
     counts = torch.zeros(3, dtype=torch.float64)

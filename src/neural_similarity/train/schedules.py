@@ -1,6 +1,6 @@
-"""How the learning rate goes: a pure function of the share of the steps that is done.
+"""Learning-rate schedules: pure functions of the share of the steps that is done.
 
-So a run that is resumed needs to remember nothing, and a schedule scales with the number of steps.
+So a resumed run needs no state of the schedule, and a schedule scales with the number of steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Schedule = Callable[[float], float]
 
 
 def _drops(*shares: float) -> Schedule:
-    """Ten times smaller after each of these shares of the steps."""
+    """Divide the learning rate by ten after each of these shares of the steps."""
 
     def schedule(done: float) -> float:
         return float(0.1 ** sum(done >= share for share in shares))
@@ -23,12 +23,12 @@ def _drops(*shares: float) -> Schedule:
 
 
 def onecycle(done: float, warm: float = 0.2) -> float:
-    """Up in a straight line over the first fifth, then down to nothing."""
+    """Linearly up over the first fifth of the steps, then linearly down to zero."""
     return done / warm if done < warm else (1 - done) / (1 - warm)
 
 
 def cosine(done: float) -> float:
-    """Down along half a wave."""
+    """Down along half a cosine wave."""
     return 0.5 * (1 + cos(pi * done))
 
 

@@ -1,4 +1,4 @@
-"""What every kind of training has to be told, and how a table of settings is checked and kept."""
+"""The settings that every kind of training shares, and how settings are checked and stored."""
 
 from __future__ import annotations
 
@@ -17,68 +17,72 @@ from .schedules import SCHEDULES
 __all__ = ["COMMANDS", "SIMILARITIES", "Settings", "check_kind", "setting"]
 
 SIMILARITIES = ("none", "static", "dynamic")
-OPTIMIZERS = {"sgd": 0.1, "adam": 1e-3}  # and the learning rate each begins with, as in the paper
+OPTIMIZERS = {"sgd": 0.1, "adam": 1e-3}  # with their default learning rates, as in the paper
 PREDICTORS = ("sphere", "conv")
 COMMANDS = {"train": "nsl train", "fewshot": "nsl fewshot train"}
-"""Which command makes runs of each kind."""
+"""The command that creates runs of each kind."""
 
 
 def setting(default: Any, help: str) -> Any:
-    """A field with its explanation."""
+    """A field with a default and an explanation."""
     return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all kinds of training share: network, data, similarity, optimiser, computer."""
+    """Settings of every kind of training: network, data, similarity, optimiser, machine."""
 
-    model: str = setting("cnn9", "a network of `list_models()`")
+    model: str = setting("cnn9", "network; `list_models()` shows all")
     options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "more for the network, as in options.width=48"}
+        default_factory=dict, metadata={"help": "options of the network: options.width=48"}
     )
-    data: str = setting("digits", "a data set of `nsl data list`")
-    data_dir: str | None = setting(None, "where data sets are kept")
-    image_size: int | None = setting(None, "resize images to this side, where the data set can")
-    strict: bool = setting(False, "corrupt images are an error, not skipped")
+    data: str = setting("digits", "data set; `nsl data list` shows all")
+    data_dir: str | None = setting(None, "folder of the data sets")
+    image_size: int | None = setting(
+        None, "resize images to this side; default: that of the data set"
+    )
+    strict: bool = setting(False, "stop at a damaged image; do not skip it")
 
     similarity: str = setting("none", "none, static or dynamic")
-    structure: str = setting("diagonal", "what M may be")
+    structure: str = setting("diagonal", "structure of M, such as diagonal or unconstrained")
     structure_options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "more for it: structure_options.keep=0.3"}
+        default_factory=dict,
+        metadata={"help": "options of the structure: structure_options.keep=0.3"},
     )
-    scope: str = setting("layer", "what shares one static M")
-    predictor: str = setting("sphere", "who predicts a dynamic M: sphere or conv")
+    scope: str = setting("layer", "what shares one static M: layer, channel, kernel or full")
+    predictor: str = setting("sphere", "network that predicts a dynamic M: sphere or conv")
     predictor_options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "more for it: predictor_options.start=authors"}
+        default_factory=dict,
+        metadata={"help": "options of the predictor: predictor_options.start=authors"},
     )
-    hidden: int | None = setting(None, "hidden units of predictors; 64, or 128 for matrices")
-    shared: bool = setting(False, "one predictor for all layers of a kernel size")
+    hidden: int | None = setting(None, "hidden units of predictors; default: 64 (matrices: 128)")
+    shared: bool = setting(False, "one predictor for all layers with the same kernel size")
 
     epochs: float = setting(30.0, "passes over the training images")
-    steps: int | None = setting(None, "steps in all, instead of epochs")
-    batch_size: int = setting(128, "images a step, over all processes")
+    steps: int | None = setting(None, "number of training steps, instead of epochs")
+    batch_size: int = setting(128, "images per step, over all processes")
     optimizer: str = setting("sgd", "sgd or adam")
-    lr: float | None = setting(None, "peak learning rate; 0.1 for sgd, 0.001 for adam")
-    schedule: str = setting("onecycle", "how the learning rate goes, as a share of all steps")
-    momentum: float = setting(0.9, "of sgd")
-    weight_decay: float = setting(5e-4, "of weights; gains and biases have none")
-    predictor_decay: float | None = setting(None, "of predictors' weights; weight_decay")
+    lr: float | None = setting(None, "peak learning rate; default: 0.1 for sgd, 0.001 for adam")
+    schedule: str = setting("onecycle", "learning rate over time: " + ", ".join(SCHEDULES))
+    momentum: float = setting(0.9, "momentum of sgd")
+    weight_decay: float = setting(5e-4, "weight decay of weights; gains and biases have none")
+    predictor_decay: float | None = setting(None, "decay of predictors; default: weight_decay")
     similarity_decay: float | None = setting(
-        None, "of a static M towards 0; 5e-3 for unconstrained, else weight_decay"
+        None, "decay of a static M; default: weight_decay, or 0.005 if unconstrained"
     )
-    grad_clip: float | None = setting(None, "largest norm of a gradient")
+    grad_clip: float | None = setting(None, "largest norm of the gradient")
 
-    seed: int = setting(0, "of weights, order and augmentation")
+    seed: int = setting(0, "seed of weights, order and augmentation")
     device: str = setting("auto", "cpu, cuda, or auto")
-    threads: int | None = setting(None, "threads of PyTorch")
+    threads: int | None = setting(None, "number of PyTorch threads")
     autocast: bool = setting(False, "compute in bfloat16 where it is safe")
-    channels_last: bool = setting(True, "the fast memory layout for convolutions")
+    channels_last: bool = setting(True, "use the memory layout that is fast for convolutions")
     compile: bool = setting(False, "use torch.compile")
-    sync_batch_norm: bool = setting(False, "BatchNorm over the batches of all processes")
+    sync_batch_norm: bool = setting(False, "BatchNorm statistics over all processes")
 
     eval_every: int = setting(1, "epochs between evaluations")
-    log_every: int = setting(20, "steps between lines of metrics")
-    checkpoint_minutes: float = setting(5.0, "between checkpoints within an epoch")
+    log_every: int = setting(20, "steps between lines in metrics.jsonl")
+    checkpoint_minutes: float = setting(5.0, "minutes between checkpoints within an epoch")
 
     kind: ClassVar[str]
     similarities: ClassVar[tuple[str, ...]] = SIMILARITIES
@@ -88,7 +92,7 @@ class Settings:
             value = getattr(self, name)
             _check_type(name, value, kind)
             if isinstance(value, dict):
-                object.__setattr__(self, name, _as_in_a_file(name, value))
+                object.__setattr__(self, name, _as_stored(name, value))
         for name, choices in (
             ("similarity", self.similarities),
             ("optimizer", OPTIMIZERS),
@@ -106,14 +110,14 @@ class Settings:
             raise RunError(f"configuration: expected seed below 2**31, got {self.seed}.")
 
     def at_least(self, least: float, *names: str) -> None:
-        """Raise if a setting is given and smaller."""
+        """Raise if one of these settings is set and below ``least``."""
         for name in names:
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise RunError(f"configuration: expected {name} of at least {least}, got {value}.")
 
     def above(self, least: float, *names: str) -> None:
-        """Raise if a setting is given and not larger."""
+        """Raise if one of these settings is set and not above ``least``."""
         for name in names:
             value = getattr(self, name)
             if value is not None and not value > least:
@@ -125,35 +129,35 @@ class Settings:
         return OPTIMIZERS[self.optimizer] if self.lr is None else self.lr
 
     def similarity_kind(self) -> str:
-        """What stands on the network: none, static or dynamic."""
+        """The similarity of the network: none, static or dynamic."""
         return self.similarity
 
     def total_steps(self, batches: int) -> int:
-        """Steps in all, for an epoch of so many batches; no epochs are no steps."""
+        """The number of steps if an epoch has ``batches`` batches; zero for zero epochs."""
         return self.steps or (max(1, round(self.epochs * batches)) if self.epochs else 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a file."""
+        """Plain values that can be written to a file."""
         return {"kind": self.kind, **dataclasses.asdict(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`; what is left out has its default."""
+        """The inverse of :meth:`to_dict`; missing settings have their defaults."""
         check_kind("configuration", "settings", values, cls.kind)
         types = _types(cls)
-        given = {name: value for name, value in values.items() if name != "kind"}
-        for name in given:
+        settings = {name: value for name, value in values.items() if name != "kind"}
+        for name in settings:
             _check.known_name("configuration", "a setting", name, types)
-        return cls(**{name: _fitting(value, types[name]) for name, value in given.items()})
+        return cls(**{name: _converted(value, types[name]) for name, value in settings.items()})
 
 
 def check_kind(where: object, what: str, settings: Mapping[str, Any], kind: str) -> None:
-    """Raise if settings are of another kind; those that say nothing are of the first."""
+    """Raise if settings name another kind than ``kind``; settings without one are accepted."""
     got = settings.get("kind", kind)
     if got != kind:
         raise RunError(
             f"{where}: expected {what} of {COMMANDS[kind]!r}, got {COMMANDS.get(got, got)!r}. "
-            f"Commands for the one kind do not take the other."
+            f"Use the commands for that kind of run."
         )
 
 
@@ -162,14 +166,14 @@ def _types(cls: type[Settings]) -> dict[str, Any]:
     return {setting.name: hints[setting.name] for setting in fields(cls)}
 
 
-def _as_in_a_file(name: str, options: dict[str, Any]) -> Any:
-    """Options as they come back from a file: a tuple is a list there."""
+def _as_stored(name: str, options: dict[str, Any]) -> Any:
+    """Options as they are after writing and reading a file: a tuple becomes a list."""
     try:
         return json.loads(json.dumps(options))
     except TypeError as error:
         raise RunError(
-            f"configuration: expected {name} of plain values, got {options!r}, which a file cannot "
-            f"hold ({error})."
+            f"configuration: expected {name} with values that JSON can store, got {options!r} "
+            f"({error})."
         ) from error
 
 
@@ -178,16 +182,16 @@ def _choices(kind: Any) -> tuple[type, ...]:
     return tuple(get_origin(one) or one for one in kinds)
 
 
-def _fitting(value: Any, kind: Any) -> Any:
-    """A whole number is a number."""
+def _converted(value: Any, kind: Any) -> Any:
+    """An integer as float where the setting is a float."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return float(value) if whole and float in _choices(kind) else value
 
 
 def _check_type(name: str, value: Any, kind: Any) -> None:
     kinds = _choices(kind)
-    right = isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
-    if not right and not (float in kinds and type(value) is int):
+    is_valid = isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
+    if not is_valid and not (float in kinds and type(value) is int):
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "a word",
                  dict: "names and values", NoneType: "none"}  # fmt: skip
         expected = " or ".join(words[k] for k in kinds)

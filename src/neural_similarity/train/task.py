@@ -1,4 +1,4 @@
-"""What the loop trains: classification is one task, few-shot methods are another."""
+"""What the loop trains: classification is one task, a few-shot method is another."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ __all__ = ["Batches", "Classification", "Task"]
 
 
 class Batches(Protocol):
-    """Batches that depend on the numbers of epoch and batch alone, for this process."""
+    """The batches of this process; each depends only on its epoch and its number."""
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """The number of batches in an epoch."""
 
     def epoch(self, number: int = 0, start: int = 0) -> Iterator[tuple[Tensor, ...]]:
-        """The batches of epoch ``number`` from batch ``start`` on."""
+        """The batches of epoch ``number``, starting with batch ``start``."""
 
 
 class Task(Protocol):
-    """What is trained, on what, and how it is measured."""
+    """A model, the data it is trained on, and how it is evaluated."""
 
     @property
     def model(self) -> nn.Module:
-        """What has the weights that are trained and kept."""
+        """The module whose weights are trained and saved."""
 
     @property
     def batches(self) -> Batches:
-        """What it is trained on."""
+        """The training data."""
 
     @property
     def images(self) -> int:
-        """How many images a step looks at, over all processes."""
+        """Images per step, over all processes."""
 
     def facts(self) -> dict[str, Any]:
-        """What a run remembers of its data; ``data_copies`` must stay the same."""
+        """What a run stores about its data; ``data_copies`` (fingerprints) must not change."""
 
     def network(self) -> nn.Module:
-        """The model in a shell: takes a batch, gives its loss and the share told wrong, or None."""
+        """A module that maps a batch to its loss and its error (a share), or None for the error."""
 
     def evaluate(self, world: World) -> dict[str, Any] | None:
-        """What evaluation finds, ``error`` among it; None if there is nothing to evaluate on."""
+        """The result of an evaluation, with ``error``; None if there is nothing to evaluate on."""
 
 
 class Classification:
-    """Images of known classes."""
+    """Classification of images."""
 
     def __init__(self, config: TrainConfig, world: World) -> None:
         self.config = config

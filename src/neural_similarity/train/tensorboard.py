@@ -1,4 +1,4 @@
-"""Metrics as events that TensorBoard shows."""
+"""Write metrics as events for TensorBoard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import RunError
 
 __all__ = ["tensorboard_events"]
 
-_SHOWN = ("loss", "error", "lr", "images_per_second")
+_SCALARS = ("loss", "error", "lr", "images_per_second")
 
 
 @contextmanager
@@ -21,13 +21,13 @@ def tensorboard_events(folder: Path) -> Iterator[Callable[[dict[str, Any]], None
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise RunError(
-            "train: expected tensorboard to be installed, got none. Install it with: pip install "
+            "train: expected the package tensorboard, got none. Install it with: pip install "
             "'neural-similarity[tensorboard]'."
         ) from error
     with SummaryWriter(str(folder / "tensorboard")) as writer:
 
         def write(line: dict[str, Any]) -> None:
-            for name in _SHOWN:
+            for name in _SCALARS:
                 if line["kind"] in ("train", "eval") and name in line:
                     writer.add_scalar(f"{line['kind']}/{name}", line[name], line["step"])
 

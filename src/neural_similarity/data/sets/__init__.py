@@ -1,4 +1,4 @@
-"""The data sets, one a file; importing this package registers all of them."""
+"""The data sets, one per file; importing this package registers all of them."""
 
 from . import (
     cifar,

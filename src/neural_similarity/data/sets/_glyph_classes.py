@@ -1,8 +1,8 @@
-"""Which characters make good classes, and in which faces each of them is drawn.
+"""Which characters are classes, and in which faces each of them is drawn.
 
-A face is one font file. A character is a class if enough faces have it and it looks there like no
-class before it: Latin A, Greek Α and Cyrillic А are one class, and so are c and C, as every glyph
-is brought to the same size.
+A face is one font file. A character is a class if enough faces have it and it does not look like an
+earlier class: Latin A, Greek Α and Cyrillic А are one class, and so are c and C, because every
+glyph is scaled to the same size.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 __all__ = ["CANVAS", "Glyphs", "choose_glyphs", "font_files"]
 
-#: Side of the square that glyphs are kept in, and the longer side of their ink.
+#: Side of the square that holds a glyph, and the longer side of its ink.
 CANVAS, _INK = 56, 40
 _COARSE = 14
 
-#: Computer Modern's codes mean something else outside of these.
+#: In Computer Modern, other codes than these stand for other characters.
 _ASCII = frozenset(map(ord, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"))
 _PATTERNS = ("DejaVu*.ttf", "STIXGeneral*.ttf", "cm[br]10.ttf", "cm[st][ist]10.ttf")
 
-#: Patterns of dots, lines, blocks and dice that say nothing at this size.
+#: Patterns of dots, lines, blocks and dice, which cannot be recognised at this size.
 _LEFT_OUT = ((0x2500, 0x259F), (0x2680, 0x268F), (0x2800, 0x28FF))
 _LAST = 0x2DFF
 
 _FEWEST_FACES = 4
 _MOST_SLENDER = 6.0
-#: Cosine of two glyphs, coarsely seen, above which they are taken for one.
+#: If the cosine of two coarse glyphs is above this, they count as one.
 _ALIKE = 0.8
 #: Letters, digits, symbols.
 _CATEGORIES = frozenset(("Lu", "Ll", "Lo", "Nd", "Sc", "Sm", "So"))
@@ -51,8 +51,8 @@ class Glyphs:
     """Characters and their drawings.
 
     Args:
-        characters: one a class, sorted.
-        faces: for every class, the places in ``drawings`` of its glyphs, one a face.
+        characters: one per class, sorted.
+        faces: for every class, the indices of its glyphs in ``drawings``, one per face.
         drawings: uint8 ``(M, 56, 56)``, bright ink in the middle.
     """
 
@@ -62,7 +62,7 @@ class Glyphs:
 
 
 def font_files() -> list[Path]:
-    """The fonts that matplotlib ships and that are used here, sorted."""
+    """The fonts of matplotlib that are used here, sorted."""
     with needs("matplotlib", "the data set 'glyphs'"):
         import matplotlib
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -70,25 +70,26 @@ def font_files() -> list[Path]:
 
 
 def choose_glyphs(fonts: Sequence[Path]) -> Glyphs:
-    """Draw what the fonts have, and keep what can be told apart."""
+    """Draw all characters of the fonts, and keep those that can be distinguished."""
     codes = [_codes(path) for path in fonts]
-    having = Counter(code for known in codes for code in known)
-    candidates = {code for code, faces in having.items() if faces >= _FEWEST_FACES}
-    drawn: dict[int, list[np.ndarray]] = {code: [] for code in sorted(candidates)}
-    for path, known in zip(fonts, codes, strict=True):
-        for code in sorted(known & candidates):
+    face_counts = Counter(code for font_codes in codes for code in font_codes)
+    candidates = {code for code, faces in face_counts.items() if faces >= _FEWEST_FACES}
+    glyphs: dict[int, list[np.ndarray]] = {code: [] for code in sorted(candidates)}
+    for path, font_codes in zip(fonts, codes, strict=True):
+        for code in sorted(font_codes & candidates):
             image = _draw(path, code)
             if image is not None:
-                drawn[code].append(image)
-    return _distinct(drawn)
+                glyphs[code].append(image)
+    return _distinct(glyphs)
 
 
-def _distinct(drawn: dict[int, list[np.ndarray]]) -> Glyphs:
-    """Go through the characters in order; keep what is unlike all that was kept of others."""
-    most = sum(map(len, drawn.values()))
-    kept, sketches = np.empty((most, CANVAS, CANVAS), np.uint8), np.empty((most, _COARSE**2), "f4")
+def _distinct(glyphs: dict[int, list[np.ndarray]]) -> Glyphs:
+    """Go through the characters in order; keep glyphs that look like none of the earlier ones."""
+    most = sum(map(len, glyphs.values()))
+    drawings = np.empty((most, CANVAS, CANVAS), np.uint8)
+    sketches = np.empty((most, _COARSE**2), "f4")
     count, characters, faces = 0, [], []
-    for code, images in drawn.items():
+    for code, images in glyphs.items():
         if len(images) < _FEWEST_FACES:
             continue
         stacked = np.stack(images)
@@ -97,15 +98,15 @@ def _distinct(drawn: dict[int, list[np.ndarray]]) -> Glyphs:
         if new.sum() < _FEWEST_FACES:
             continue
         after = count + int(new.sum())
-        kept[count:after], sketches[count:after] = stacked[new], directions[new]
+        drawings[count:after], sketches[count:after] = stacked[new], directions[new]
         characters.append(chr(code))
         faces.append(tuple(range(count, after)))
         count = after
-    return Glyphs(tuple(characters), tuple(faces), torch.from_numpy(kept[:count].copy()))
+    return Glyphs(tuple(characters), tuple(faces), torch.from_numpy(drawings[:count].copy()))
 
 
 def _sketches(images: np.ndarray) -> np.ndarray:
-    """Each glyph as a direction, blurred as an eye at some distance would."""
+    """Each glyph at low resolution, as a unit vector."""
     step = CANVAS // _COARSE
     coarse = images.reshape(-1, _COARSE, step, _COARSE, step).mean((2, 4), dtype=np.float32)
     flat = coarse.reshape(len(images), -1)
@@ -115,7 +116,7 @@ def _sketches(images: np.ndarray) -> np.ndarray:
 
 
 def _codes(path: Path) -> set[int]:
-    """The characters that a font has a drawing for and that may be classes."""
+    """The characters of a font that may be classes."""
     from matplotlib.ft2font import FT2Font
 
     codes = set(FT2Font(str(path)).get_charmap())
@@ -125,7 +126,7 @@ def _codes(path: Path) -> set[int]:
 
 
 def _may_be_class(code: int) -> bool:
-    """A letter, digit or symbol that is not made of others, as letters with accents are."""
+    """Whether it is a letter, digit or symbol without parts; a letter with an accent has two."""
     if code > _LAST or any(first <= code <= last for first, last in _LEFT_OUT):
         return False
     character = chr(code)
@@ -135,7 +136,7 @@ def _may_be_class(code: int) -> bool:
 
 
 def _draw(path: Path, code: int) -> np.ndarray | None:
-    """A character in the middle of a square, its ink brought to one size."""
+    """A character in the middle of a square, its ink scaled to one size."""
     from PIL import Image
 
     mask = _font(path).getmask(chr(code), mode="L")
@@ -158,5 +159,5 @@ def _draw(path: Path, code: int) -> np.ndarray | None:
 def _font(path: Path) -> FreeTypeFont:
     with needs("pillow", "the data set 'glyphs'"):
         from PIL import ImageFont
-    # The simple layout: what the other does with a single character depends on the machine.
+    # The basic layout: the result of the other one depends on the machine.
     return ImageFont.truetype(str(path), 64, layout_engine=ImageFont.Layout.BASIC)

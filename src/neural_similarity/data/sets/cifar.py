@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in their Python batches, and two few-shot sets made of CIFAR-100."""
+"""CIFAR-10 and CIFAR-100 in their Python batches, and two few-shot sets from CIFAR-100."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["CIFAR10", "CIFAR100"]
 
 @dataclass(frozen=True)
 class _Files:
-    """How one of the two is laid out."""
+    """The files of CIFAR-10 or CIFAR-100."""
 
     folder: str
     train: tuple[str, ...]
@@ -74,8 +74,8 @@ def _load_few_shot(classes: dict[str, tuple[str, ...]], request: Request) -> Mem
     unknown = sorted(set(chosen) - set(whole.classes))
     if unknown:
         raise DataError(
-            f"{request.info.name}: expected the classes of CIFAR-100, got a copy without "
-            f"{', '.join(unknown)}. The split goes by name. {how_to_get(request.info)}"
+            f"{request.info.name}: expected the classes of CIFAR-100, got files without "
+            f"{', '.join(unknown)}. The split selects classes by name. {how_to_get(request.info)}"
         )
     new = torch.full((whole.num_classes,), -1)
     new[[whole.classes.index(name) for name in chosen]] = torch.arange(len(chosen))
@@ -88,7 +88,7 @@ def _read(files: _Files, request: Request, batches: Iterable[str]) -> MemorySet:
     folder = find_folder(
         request,
         (request.data_dir / files.folder, request.data_dir),
-        # The names of CIFAR-100's batches are also those of everybody's folders.
+        # Folders of other data sets are often called train and test, too.
         lambda folder: all((folder / name).is_file() for name in files.all),
         f"the files {', '.join(files.all)}",
     )
@@ -158,8 +158,8 @@ def _register() -> None:
             layout=CIFAR100.layout,
             home=home,
             citation=citation,
-            by_hand="It is made of CIFAR-100: get that with nsl data get cifar100, or pass "
-            "--data-dir.",
+            by_hand="It consists of images of CIFAR-100: get that with nsl data get cifar100, or "
+            "pass --data-dir.",
         )
         register_dataset(info, partial(_load_few_shot, splits))
 

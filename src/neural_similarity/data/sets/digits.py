@@ -16,9 +16,9 @@ INFO = DatasetInfo(
     name="digits",
     kind="classification",
     splits=("train", "test"),
-    description="1,797 handwritten digits, grey, 8 × 8; seven tenths of each for training.",
+    description="1,797 handwritten digits, grey, 8 × 8; 70 % of each class for training.",
     augment=Augment(crop=1, flip=False),
-    layout="nothing is read: the images come with scikit-learn",
+    layout="it needs no files: the images come with scikit-learn",
     home="scikit-learn, load_digits; UCI Machine Learning Repository, "
     "Optical Recognition of Handwritten Digits (its test part)",
     licence="CC BY 4.0",
@@ -32,7 +32,7 @@ def _load(request: Request) -> ImageSet:
     with needs("scikit-learn", "the data set 'digits'"):
         from sklearn.datasets import load_digits
     pixels, labels = load_digits(return_X_y=True)
-    # Ink is counted from 0 to 16 in every pixel.
+    # Pixel values are from 0 to 16.
     images = torch.from_numpy(pixels).mul(255 / 16).round().to(torch.uint8).reshape(-1, 1, 8, 8)
     whole = MemorySet.of("digits", images, torch.from_numpy(labels).long(), tuple("0123456789"))
     training, test = split_validation(whole, _TEST_SHARE, _SPLIT_SEED)

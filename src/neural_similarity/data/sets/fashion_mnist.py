@@ -86,7 +86,7 @@ def _file(folder: Path, name: str) -> Path | None:
 def _damaged(path: Path, got: str) -> DataError:
     return DataError(
         f"{path}: expected an idx file of unsigned bytes, got {got}. "
-        f"The file is damaged. Get it again with nsl data get {INFO.name}."
+        f"The file is damaged. Download it again with nsl data get {INFO.name}."
     )
 
 

@@ -1,8 +1,8 @@
 """Characters of many scripts, drawn with the fonts that matplotlib ships: grey images of 28 × 28.
 
-A few-shot set that needs no download: some 860 classes of twenty images, much like Omniglot.
-An image is a glyph of one of several faces, made bolder, turned, slanted, stretched and shifted,
-in grey of some contrast and with noise, all drawn at random from a fixed seed.
+A few-shot data set that needs no download: about 860 classes of twenty images, much like Omniglot.
+An image is a glyph of one of several faces, made bolder, rotated, slanted, stretched and shifted,
+with random contrast and noise, all from a fixed seed.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ INFO = DatasetInfo(
     name="glyphs",
     kind="few-shot",
     splits=("train", "val", "test"),
-    description="Characters of many scripts, 64 / 16 / 20 % of some 860 classes, 20 grey images "
+    description="Characters of many scripts, 64 / 16 / 20 % of about 860 classes, 20 grey images "
     "of each, 28 × 28, bright strokes.",
-    layout="nothing is read: the images are drawn at first use and kept in the cache",
-    home="fonts that come with matplotlib: DejaVu, STIX, Computer Modern",
+    layout="it needs no files: the images are drawn at first use and cached",
+    home="fonts that matplotlib ships: DejaVu, STIX, Computer Modern",
 )
 
-#: Images of a class.
+#: Images per class.
 INSTANCES = 20
 
 _SIDE = 28
 _SEED = 2019
 _SHARES = {"train": 0.64, "val": 0.16, "test": 0.20}
-#: Changes whenever the same fonts would be drawn otherwise.
+#: Increase it whenever the same fonts are drawn differently.
 _VERSION = 1
 _AT_A_TIME = 2048
 
@@ -68,7 +68,7 @@ def _load(request: Request) -> ImageSet:
 
 
 def _classes_of(whole: MemorySet, split: str) -> MemorySet:
-    """The classes of a split, numbered anew; copy is that of the whole set."""
+    """The classes of a split with new labels; the fingerprint is that of the whole set."""
     order = torch.randperm(whole.num_classes, generator=torch.Generator().manual_seed(_SEED))
     bounds = [0]
     for share in _SHARES.values():
@@ -86,32 +86,32 @@ def _classes_of(whole: MemorySet, split: str) -> MemorySet:
 
 
 def _take_turns(faces: tuple[int, ...], instances: int, generator: torch.Generator) -> Tensor:
-    """Every face equally often, as far as that goes, in random order."""
+    """Faces in random order, each equally often, as far as possible."""
     shuffled = torch.tensor(faces)[torch.randperm(len(faces), generator=generator)]
     return shuffled.repeat(-(-instances // len(faces)))[:instances]
 
 
 def _vary(drawings: Tensor, generator: torch.Generator) -> Tensor:
-    """Glyphs ``(N, 56, 56)`` as images ``(N, 1, 28, 28)``, each drawn in its own way."""
+    """Glyphs ``(N, 56, 56)`` as images ``(N, 1, 28, 28)``, each with random variation."""
 
     def between(low: float, high: float) -> Tensor:
         return low + (high - low) * torch.rand(len(drawings), 1, 1, 1, generator=generator)
 
     ink = drawings.float().unsqueeze(1) / 255
     bolder = F.max_pool2d(ink, 3, stride=1, padding=1)
-    # Blurred by half of the reduction to come, so that thin strokes do not fall between pixels.
+    # Blurred before the size is halved, so that thin strokes do not fall between pixels.
     soft = F.avg_pool2d(torch.lerp(ink, bolder, between(0, 1)), 3, stride=1, padding=1)
-    shown = _moved(soft, between)
+    strokes = _moved(soft, between)
     paper, pen = between(0, 0.2), between(0.65, 1)
-    noise = between(0, 0.08) * torch.randn(shown.shape, generator=generator)
-    return (255 * (torch.lerp(paper, pen, shown) + noise)).round_().clamp_(0, 255).to(torch.uint8)
+    noise = between(0, 0.08) * torch.randn(strokes.shape, generator=generator)
+    return (255 * (torch.lerp(paper, pen, strokes) + noise)).round_().clamp_(0, 255).to(torch.uint8)
 
 
 def _moved(ink: Tensor, between: Callable[[float, float], Tensor]) -> Tensor:
-    """Turned, slanted, stretched and shifted.
+    """Rotate, slant, stretch and shift.
 
-    The map goes from places of the result to places of the drawing. Coordinates run from -1 to 1;
-    ink fills 5/7 of that, which leaves room for what the map does to the corners.
+    The map goes from positions in the result to positions in the drawing. Coordinates run from -1
+    to 1; ink fills 5/7 of that, which leaves room for the corners.
     """
     turn, slant = between(-math.pi / 12, math.pi / 12), between(-0.25, 0.25)
     wide, high = between(0.95, 1.3), between(0.95, 1.3)

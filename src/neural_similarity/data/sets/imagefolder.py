@@ -1,4 +1,4 @@
-"""Your own images: a folder per class, split into training and test images where they are not."""
+"""Your own images, one folder per class; without a folder ``train``, they are split here."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ INFO = DatasetInfo(
     name="imagefolder",
     kind="classification",
     splits=("train", "val", "test"),
-    description="Images of your own, a folder per class, brought to 84 × 84.",
+    description="Your own images, one folder per class, resized to 84 × 84.",
     augment=Augment(crop=0, flip=True, resized_crop=True),
-    layout="train/CLASS/* and test/CLASS/* or val/CLASS/*, or CLASS/* alone, of which a fifth is "
-    "for test; in the data directory itself",
+    layout="train/CLASS/* and test/CLASS/* or val/CLASS/*, or only CLASS/*, of which a fifth is "
+    "used for test; in the data directory itself",
     home="you",
-    by_hand="Put your images there, in one folder a class.",
+    by_hand="Put your images there, in one folder per class.",
 )
 
 
 def _load_imagefolder(request: Request) -> ImageSet:
     root, side = request.data_dir, request.image_size or 84
     if not root.is_dir():
-        raise missing(INFO, f"expected a folder of folders, got no folder {root}")
+        raise missing(INFO, f"expected a folder with one folder per class, got no folder {root}")
     if (root / "train").is_dir():
         names = ("test", "val") if request.split == "test" else (request.split,)
         for name in names:
             if (root / name).is_dir():
                 return read_split(request, root, name, side)
-        wanted = " or ".join(str(root / name) for name in names)
-        raise missing(INFO, f"expected {wanted} beside {root / 'train'}, got none")
+        places = " or ".join(str(root / name) for name in names)
+        raise missing(INFO, f"expected {places} beside {root / 'train'}, got none")
     if request.split == "val":
         raise missing(
             INFO,
-            f"expected {root / 'train'} and {root / 'val'}, got a folder a class, which is split "
-            f"into 'train' and 'test' only",
+            f"expected {root / 'train'} and {root / 'val'}, got one folder per class, which is "
+            f"split into 'train' and 'test' only",
         )
     everything = read_folder(INFO, root, class_folders(INFO, root), side, strict=request.strict)
     training, test = split_validation(everything, _TEST_SHARE, _SPLIT_SEED)

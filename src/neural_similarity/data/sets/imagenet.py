@@ -1,4 +1,4 @@
-"""ImageNet (ILSVRC 2012): 1.28 million photographs of 1,000 classes, a folder a class."""
+"""ImageNet (ILSVRC 2012): 1.28 million photographs of 1,000 classes, one folder per class."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ INFO = DatasetInfo(
     name="imagenet",
     kind="classification",
     splits=("train", "val"),
-    description="Photographs in 1,000 classes, 1.28 million + 50,000, brought to 224 × 224.",
+    description="Photographs in 1,000 classes, 1.28 million + 50,000, resized to 224 × 224.",
     augment=Augment(crop=0, flip=True, resized_crop=True),
     layout="train/WNID/*.JPEG and val/WNID/*.JPEG, in imagenet/ or the data directory itself",
     home="https://www.image-net.org",
     licence="ImageNet's terms: research without commercial use",
     citation="Russakovsky, Deng and others, 2015",
-    by_hand="It may not be passed on: get it at https://www.image-net.org (a free account is "
-    "needed), unpack it, and sort the validation images into a folder a class.",
+    by_hand="Its terms do not allow us to distribute it: get it at https://www.image-net.org "
+    "(with a free account), unpack it, and sort the validation images into one folder per class.",
 )
 
 

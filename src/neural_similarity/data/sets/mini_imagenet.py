@@ -29,8 +29,8 @@ INFO = DatasetInfo(
     licence="ImageNet's terms: research without commercial use",
     citation="Vinyals, Blundell, Lillicrap, Kavukcuoglu and Wierstra, 2016; Ravi and Larochelle, "
     "2017",
-    by_hand="Its images come from ImageNet and may not be passed on: get them at "
-    "https://www.image-net.org, choose those that the csv files of "
+    by_hand="Its images come from ImageNet, whose terms do not allow us to distribute them: get "
+    "them at https://www.image-net.org, choose those that the csv files of "
     "https://github.com/twitter/meta-learning-lstm name, and put both there.",
 )
 
@@ -84,7 +84,7 @@ def _size(path: Path, table: Path) -> int:
         return path.stat().st_size
     except OSError as error:
         raise DataError(
-            f"{INFO.name}: expected {path}, which {table} names, got no such file. "
+            f"{INFO.name}: expected {path}, which {table} lists, got no such file. "
             f"{how_to_get(INFO)}"
         ) from error
 

@@ -1,4 +1,4 @@
-"""Similarity over whole feature maps (Appendix B): one contract, and how it is computed."""
+"""Similarity over whole feature maps (Appendix B)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def mix_positions(input: Tensor, similarity: Tensor) -> Tensor:
             * ``(N, H, W)`` a mask for each sample,
             * ``(N, L, L)`` a matrix for each sample;
 
-            a batch of 1 serves every sample.
+            a batch of 1 is used for every sample.
 
     Returns:
         A map of the input's shape.
@@ -91,13 +91,14 @@ def mix_positions(input: Tensor, similarity: Tensor) -> Tensor:
 def position_attention(
     query: Tensor, key: Tensor, value: Tensor, *, softmax: bool = True
 ) -> Tensor:
-    r"""A similarity made of two maps, applied to a third: self-attention between positions.
+    r"""A similarity computed from two maps, applied to a third: self-attention of positions.
 
     .. math:: z_{n,c,i} = \sum_j M_{n,i,j} \, v_{n,c,j}, \qquad
         M_{n,i,j} = \sum_d q_{n,d,i} \, k_{n,d,j}
 
-    with ``softmax`` over j in M if asked for. The appendix's :math:`G_1(X)`, :math:`G_2(X)` are
-    ``query`` and ``key``, and X is ``value``. The inner products are not scaled, as there.
+    and a softmax of M over j if ``softmax`` is true. The appendix's :math:`G_1(X)` and
+    :math:`G_2(X)` are ``query`` and ``key``, and X is ``value``. As there, the inner products are
+    not scaled.
 
     Args:
         query, key: ``(N, D, H, W)``.
@@ -105,8 +106,8 @@ def position_attention(
 
     Cost in multiply-adds per sample, with L = H·W: ``2·L·C·D`` without softmax, as
     :math:`G_1 (G_2^\top X)`; ``L²·(C + D)`` with it, or ``2·L²·max(C, D)`` from L > 4·C on.
-    Memory grows with L: beyond four maps M is never formed, except for second derivatives of the
-    softmax.
+    Memory grows with L: an M larger than four maps is never formed, except for second derivatives
+    of the softmax.
 
     Example:
         >>> (query, key), value = torch.randn(2, 2, 3, 8, 6), torch.ones(2, 5, 8, 6)

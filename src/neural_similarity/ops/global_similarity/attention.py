@@ -1,4 +1,4 @@
-"""Attention between positions in memory that grows with the positions, not with their square.
+"""Attention between positions; memory grows with their number, not with its square.
 
 All functions take ``query`` and ``key`` as ``(N, D, L)`` and ``value`` as ``(N, C, L)``, and return
 ``(N, C, L)``: ``z[n,c,i] = Σ_j M[n,i,j] · value[n,c,j]``.
@@ -16,24 +16,24 @@ from .._transforms import transformed
 
 __all__ = ["product_attention", "softmax_attention"]
 
-# Up to so many positions a channel M is no more than four maps in memory, and one product with it
-# takes half the time or less: the fused kernels pay from some thousand positions.
+# Up to this many positions per channel, M takes no more memory than four maps, and one product with
+# it takes half the time or less. The fused kernels are faster from about a thousand positions on.
 _SMALL = 4
 
 
 def product_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """``M = G1 G2ᵀ`` as ``G1 (G2ᵀ X)``: a D × C matrix stands between, and M is never formed."""
+    """``M = G1 G2ᵀ`` applied as ``G1 (G2ᵀ X)``, through a D × C matrix: M is never formed."""
     return torch.bmm(torch.bmm(value, key.mT), query)
 
 
 def softmax_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """``M = softmax(G1 G2ᵀ)``: with M on small maps, by PyTorch's fused attention on large ones."""
+    """``M = softmax(G1 G2ᵀ)``: forms M for small maps, uses PyTorch's fused attention for large."""
     device = query.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        # The backward pass runs outside of autocast: what it would round is rounded here.
+        # The backward pass runs outside of autocast, so cast here, as autocast would.
         dtype = torch.get_autocast_dtype(device)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-    # A compiler differentiates once, and a choice by size would tie an exported program to it.
+    # A compiler differentiates once; a choice by size would fix the size of exported programs.
     if torch.compiler.is_compiling():
         return _fused(query, key, value)
     if transformed() or query.shape[2] <= _SMALL * value.shape[1]:
@@ -43,7 +43,7 @@ def softmax_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 class _Softmax(torch.autograd.Function):
-    """The fused kernels have no second derivative; where one is asked for, it is written out."""
+    """Fused attention whose second derivative, which PyTorch lacks, is computed explicitly."""
 
     @staticmethod
     def forward(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class _Softmax(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
         saved: tuple[Tensor, Tensor, Tensor] = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph: this gradient will be differentiated
-            return _written_out(*saved, gradient)
+            return _explicit_gradients(*saved, gradient)
         leaves = tuple(tensor.detach().requires_grad_() for tensor in saved)
         with torch.enable_grad():
             output = _fused(*leaves)
@@ -65,8 +65,8 @@ class _Softmax(torch.autograd.Function):
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    # The kernels that keep memory small want one width, and the channels of a position side by
-    # side. Zeros change no inner product.
+    # The kernels with little memory need equal widths, and the channels of a position adjacent in
+    # memory. Added zeros change no inner product.
     width = max(query.shape[1], value.shape[1])
     output = F.scaled_dot_product_attention(
         _one_head(query, width),
@@ -78,12 +78,14 @@ def _fused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def _one_head(tensor: Tensor, width: int) -> Tensor:
-    """``(N, D, L)`` as one head of the given width: ``(N, 1, L, width)``."""
+    """``(N, D, L)`` as one head of this width: ``(N, 1, L, width)``."""
     return F.pad(tensor.mT, (0, width - tensor.shape[1])).contiguous().unsqueeze(1)
 
 
-def _written_out(query: Tensor, key: Tensor, value: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
-    """The three gradients by plain operations, with M in memory."""
+def _explicit_gradients(
+    query: Tensor, key: Tensor, value: Tensor, gradient: Tensor
+) -> tuple[Tensor, ...]:
+    """The three gradients with plain operations, which form M."""
     M = _matrix(query, key)
     along_M = torch.bmm(gradient.mT, value)
     along_scores = M * (along_M - (along_M * M).sum(-1, keepdim=True))

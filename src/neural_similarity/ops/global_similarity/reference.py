@@ -1,7 +1,7 @@
-"""The readable truth of global similarity: both matrices written out, and multiplied.
+"""The readable reference of global similarity: both matrices in full, multiplied.
 
-Every fast path equals this, forward and in each derivative. W_G has C·L × O·L entries and M_G
-C·L × C·L (L positions): for reading and for tests.
+Every fast path equals this, forward and in each derivative. W_G has C·L × O·L entries and M_G has
+C·L × C·L (with L positions), so this is for reading and for tests only.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def toeplitz(
 ) -> Tensor:
     """W_G, ``(C·L, O·L)``: its transpose is the size-preserving convolution as one matrix.
 
-    Every tap of the kernel moves the map by a fixed offset; W_Gᵀ is the sum over taps of the tap's
-    numbers ``(O, C)`` times that movement ``(L, L)``. What moves out of the map is zero padding.
+    Every tap of the kernel shifts the map by a fixed offset. W_Gᵀ is the sum over taps of the tap's
+    weights ``(O, C)`` times its shift ``(L, L)``. Outside of the map there are zeros.
     """
     O, C_group, kh, kw = weight.shape
     C = C_group * groups
@@ -61,7 +61,7 @@ def block_matrix(similarity: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def attention_matrix(query: Tensor, key: Tensor, softmax: bool) -> Tensor:
-    """``M[n,i,j] = Σ_d query[n,d,i] · key[n,d,j]``, and its softmax over j if asked for."""
+    """``M[n,i,j] = Σ_d query[n,d,i] · key[n,d,j]``, or its softmax over j."""
     scores = torch.einsum("ndi,ndj->nij", query.flatten(2), key.flatten(2))
     return scores.softmax(-1) if softmax else scores
 

@@ -1,4 +1,4 @@
-"""The similarity convolution: one contract, whatever computes it (``dispatch.py``)."""
+"""The similarity convolution: one function, whichever path computes it (``dispatch.py``)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def similarity_conv2d(
             * ``(N, K, P, Q)`` a diagonal per output position,
             * ``(N, K, K, P, Q)`` a matrix per output position, kernel taps first;
 
-            a batch of 1 serves every sample.
+            a batch of 1 is used for every sample.
         bias, stride, padding, dilation, groups: as in :func:`torch.nn.functional.conv2d`, with
             ``padding`` also ``"same"`` or ``"valid"``.
 
@@ -52,13 +52,13 @@ def similarity_conv2d(
         ``(N, O, P, Q)``, or ``(O, P, Q)`` for an input without batch.
 
     Cost in multiply-adds per output position: ``K·C/G·O`` as a plain convolution, plus ``K·C``
-    for a diagonal or ``K²·C`` for a matrix per position; a static similarity adds nothing that
-    depends on the image.
+    for a diagonal or ``K²·C`` for a matrix per position; a static similarity adds no cost that
+    depends on the size of the image.
 
     Example:
         >>> import torch
         >>> input, weight = torch.randn(2, 3, 8, 8), torch.randn(5, 3, 3, 3)
-        >>> similarity = torch.rand(2, 9, 8, 8)              # nine numbers at every position
+        >>> similarity = torch.rand(2, 9, 8, 8)              # a diagonal at every position
         >>> similarity_conv2d(input, weight, similarity, padding=1).shape
         torch.Size([2, 5, 8, 8])
     """
@@ -93,14 +93,14 @@ def _resolve_padding(
     padding: str,
     dilation: tuple[int, int],
 ) -> tuple[Tensor, tuple[int, int]]:
-    """Padding by name, as numbers; what numbers cannot say (an uneven pair) is padded here."""
+    """Padding by name as a pair of sizes; uneven padding is added to the input here."""
     _check.known_name("similarity_conv2d", "padding", padding, ("same", "valid"))
     if padding == "valid" or weight.dim() != 4:
         return input, (0, 0)
     if stride != (1, 1):
         raise ShapeError(
-            f"similarity_conv2d: expected stride 1 with padding='same', got {stride}. The output "
-            f"cannot keep the size otherwise. Give padding as numbers."
+            f"similarity_conv2d: expected stride 1 with padding='same', got {stride}. With another "
+            f"stride the output is smaller than the input. Give padding as numbers."
         )
     (top, bottom), (left, right) = (
         same_padding(k, d) for k, d in zip(weight.shape[2:], dilation, strict=True)

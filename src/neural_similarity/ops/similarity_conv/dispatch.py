@@ -1,7 +1,7 @@
-"""Which code computes the similarity convolution: the list of paths, and who is chosen when.
+"""Which code computes the similarity convolution: the list of paths, and which is used when.
 
-A path is an object with two functions, ``forward`` and ``backward``, that take what the operators
-in ``operator.py`` take. A new path is one entry of :data:`PATHS`. The tests run over this list.
+A path is an object with two functions, ``forward`` and ``backward``, that take the arguments of the
+operators in ``operator.py``. To add a path, add an entry to :data:`PATHS`: the tests run over it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import compiled, panels
 __all__ = ["PATHS", "Kernels", "Path", "choose", "only"]
 
 Kernels = compiled.Kernels | ModuleType
-"""What computes: it has ``forward`` and ``backward``."""
+"""The code of a path: it has ``forward`` and ``backward``."""
 
 
 class Path(NamedTuple):
@@ -27,9 +27,9 @@ class Path(NamedTuple):
 
     name: str
     serves: Callable[[Tensor], bool]
-    """Whether it takes inputs like this one."""
+    """Whether it can compute inputs of this device and dtype."""
     load: Callable[[], Kernels | None]
-    """Its functions; None where this machine cannot run them."""
+    """Return its code, or None where this machine cannot run it."""
 
 
 def _compiled_serves(input: Tensor) -> bool:
@@ -40,7 +40,7 @@ PATHS: tuple[Path, ...] = (
     Path("compiled", _compiled_serves, compiled.load),
     Path("panels", lambda input: True, lambda: panels),
 )
-"""The fastest first; the last one serves every input on every machine."""
+"""Fastest first. The last one serves every input on every machine."""
 
 
 def choose(input: Tensor) -> Kernels:
@@ -48,15 +48,20 @@ def choose(input: Tensor) -> Kernels:
     for path in PATHS:
         if path.serves(input) and (kernels := path.load()) is not None:
             return kernels
-    raise RuntimeError(f"no path serves an input of {input.dtype} on {input.device}")
+    raise RuntimeError(
+        f"similarity_conv2d: expected a path for {input.dtype} on {input.device}, got none."
+    )
 
 
 @contextmanager
 def only(name: str) -> Iterator[None]:
-    """Within, the path of this name computes everything; for tests and benchmarks."""
+    """Use the path of this name for every input that it serves; for tests and benchmarks.
+
+    The last path, which serves every input, computes the rest.
+    """
     global PATHS
     before = PATHS
-    PATHS = tuple(path for path in before if path.name == name)
+    PATHS = tuple(path for path in before if path.name == name or path is before[-1])
     try:
         yield
     finally:

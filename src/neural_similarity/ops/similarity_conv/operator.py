@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ... import _check
 from ..._shapes import output_size
 from .._transforms import transformed
 from . import dispatch
@@ -76,7 +77,7 @@ def traceable(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """The same result from a few standard operations, which any exporter knows.
+    """The same result from a few standard operations, which every exporter supports.
 
     The weighted patches of the whole batch are stored here: ``K`` times the input.
     """
@@ -94,22 +95,21 @@ def traceable(
     else:
         patches = torch.stack(taps, 2)
         weighted = [(patches * similarity[:, None, i]).sum(2) for i in range(len(taps))]
-    # Channel by channel, its taps together: the order in which the weight lies in memory.
+    # The taps of a channel together: the order of the weight in memory.
     panel = torch.stack(weighted, 2).flatten(1, 2)
     return functional.conv2d(panel, weight.reshape(weight.shape[0], -1, 1, 1), groups=groups)
 
 
 def _forward_kernel(input: Tensor, *rest: Any) -> Tensor:
-    _check(input, *rest)
+    _output_shape(input, *rest)
     return cast(Tensor, dispatch.choose(input).forward(input, *rest))
 
 
 def _backward_kernel(
     grad_output: Tensor, input: Tensor, weight: Tensor, similarity: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    rows, columns = _check(input, weight, similarity, *rest[:-1])
-    if grad_output.shape != (input.shape[0], weight.shape[0], rows, columns):
-        raise ValueError(f"the gradient {tuple(grad_output.shape)} does not fit the output")
+    output_shape = _output_shape(input, weight, similarity, *rest[:-1])
+    _check.conv_gradient("similarity_conv2d_backward", grad_output, output_shape)
     path = dispatch.choose(input)
     gradients = path.backward(grad_output, input, weight, similarity, *rest)
     return cast(tuple[Tensor, Tensor, Tensor], gradients)
@@ -119,7 +119,7 @@ _LIBRARY.impl("similarity_conv2d", _forward_kernel, "CompositeExplicitAutograd")
 _LIBRARY.impl("similarity_conv2d_backward", _backward_kernel, "CompositeExplicitAutograd")
 
 
-def _check(
+def _output_shape(
     input: Tensor,
     weight: Tensor,
     similarity: Tensor,
@@ -127,41 +127,23 @@ def _check(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
-) -> tuple[int, int]:
-    """Refuse operands that do not fit each other; give the size of the output."""
-    if input.dim() != 4 or weight.dim() != 4 or similarity.dim() not in (4, 5):
-        raise ValueError("input and weight must have 4 axes, similarity 4 or 5")
-    if not input.dtype == weight.dtype == similarity.dtype or not input.is_floating_point():
-        raise ValueError(
-            f"input, weight and similarity must have one real dtype, not {input.dtype}, "
-            f"{weight.dtype} and {similarity.dtype}"
-        )
-    if not input.device == weight.device == similarity.device:
-        raise ValueError(
-            f"input, weight and similarity must be on one device, not {input.device}, "
-            f"{weight.device} and {similarity.device}"
-        )
-    if groups < 1 or weight.shape[0] % groups or input.shape[1] != weight.shape[1] * groups:
-        raise ValueError(
-            f"weight {tuple(weight.shape)} with groups={groups} does not fit "
-            f"input {tuple(input.shape)}"
-        )
-    rows, columns = map(output_size, input.shape[2:], weight.shape[2:], stride, padding, dilation)
-    taps = weight.shape[2] * weight.shape[3]
-    # One comparison of whole shapes: this runs on every call.
-    expected = (*(taps,) * (similarity.dim() - 3), rows, columns)
-    batch = similarity.shape[0]
-    if similarity.shape[1:] != expected or (batch != 1 and batch != input.shape[0]):
-        raise ValueError(
-            f"similarity must be (N or 1, {', '.join(map(str, expected))}), "
-            f"not {tuple(similarity.shape)}"
-        )
-    return rows, columns
+) -> tuple[int, int, int, int]:
+    """Check that the operands fit each other and return the shape of the output.
+
+    This runs on every call, on fake tensors too, so it only compares shapes.
+    """
+    where = "similarity_conv2d"
+    rows, columns = _check.conv_output_shape(
+        where, input, weight, None, stride, padding, dilation, groups
+    )
+    N, taps = input.shape[0], weight.shape[2] * weight.shape[3]
+    _check.similarity_shape(where, similarity, N, taps, (rows, columns), static=False)
+    _check.conv_operands(where, input, weight, similarity)
+    return N, weight.shape[0], rows, columns
 
 
 def _forward_fake(input: Tensor, weight: Tensor, similarity: Tensor, *settings: Any) -> Tensor:
-    rows, columns = _check(input, weight, similarity, *settings)
-    size = (input.shape[0], weight.shape[0], rows, columns)
+    size = _output_shape(input, weight, similarity, *settings)
     return torch.empty(size, dtype=input.dtype, device=input.device, memory_format=format_of(input))
 
 
@@ -243,7 +225,7 @@ torch.library.register_autograd(
 
 
 def _autocast_kernel(device: str, key: str) -> Callable[..., Tensor]:
-    """Cast the operands to the dtype in force, as autocast does for convolutions.
+    """Cast the operands to the dtype of autocast, as PyTorch does for convolutions.
 
     ``torch.library.register_autocast`` would fix one dtype in advance.
     """
@@ -262,7 +244,7 @@ def _autocast_kernel(device: str, key: str) -> Callable[..., Tensor]:
 
 
 def _exact_backward(key: str) -> Callable[..., Any]:
-    """The backward pass in the dtype of its operands, whatever region it runs in."""
+    """The backward pass in the dtype of its operands, also inside autocast."""
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
     def kernel(*args: Any) -> Any:

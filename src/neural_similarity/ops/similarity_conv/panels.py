@@ -5,11 +5,11 @@
 where ``X`` are the patches of the input and ``M`` the similarity, diagonal in ``(i, j)`` or full.
 
 Unfolding the patches of a whole batch would take ``K`` times the memory of the input, and time to
-match. Instead the batch is walked in pieces, a few samples (or, of a large sample, a few rows) at
+match. Instead the batch is processed in pieces, a few samples (or a few rows of a large sample) at
 a time: a *panel* holds the weighted patches of one piece, one matrix product turns it into
-outputs, and the next piece reuses its memory. On a CPU pieces are small enough for the panel to
-stay in cache; on an accelerator they are as large as bounded memory allows, as there the number of
-launches counts.
+outputs, and the next piece reuses its memory. On a CPU, pieces are small enough for the panel to
+stay in cache. On an accelerator they are as large as a fixed memory budget allows, because there
+the number of kernel launches matters.
 
 Panels are laid out ``(group, sample, row, column, tap row, tap column, channel)``, so that writing
 one follows the order of channels-last memory and the matrix product needs no further copy. The two
@@ -27,8 +27,8 @@ from torch import Tensor
 
 __all__ = ["backward", "format_of", "forward"]
 
-#: Bytes of a panel. On a CPU what a shared cache can hold along with the rest; elsewhere what
-#: leaves memory bounded and operations few.
+#: Bytes of a panel. On a CPU it fits into a shared cache; elsewhere it bounds the memory and keeps
+#: the number of operations small.
 _CPU_PANEL = 4 << 20
 _ACCELERATOR_PANEL = 256 << 20
 
@@ -74,9 +74,9 @@ def backward(
     groups: int,
     mask: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of input, weight and similarity, those in ``mask``; empty tensors for others.
+    """The gradients of input, weight and similarity where ``mask`` is true, else empty tensors.
 
-    The patches are rebuilt piece by piece rather than kept from the forward pass.
+    The patches are computed again piece by piece instead of being stored in the forward pass.
     """
     g = _Geometry.of(input, weight, stride, padding, dilation, groups)
     dtype = _working_dtype(input)
@@ -88,10 +88,10 @@ def backward(
 
 
 def format_of(input: Tensor) -> torch.memory_format:
-    """The memory format results take: channels-last if the input's channels lie side by side.
+    """The memory format of results: channels-last if the input's channels are adjacent in memory.
 
-    Asking whether the input ``is_contiguous`` would compare strides with sizes, which under
-    ``torch.compile`` ties the compiled code to one image size.
+    ``is_contiguous`` would compare strides with sizes, and under ``torch.compile`` that makes the
+    compiled code valid for one image size only.
     """
     if input.stride(1) == 1 and input.stride(3) != 1:
         return torch.channels_last
@@ -144,10 +144,10 @@ class _Geometry:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some samples and some of their output rows, and the input rows that these see.
+    """Some samples and some of their output rows, and the input rows that these need.
 
-    ``inside`` are the input rows that exist, ``seen`` the same ones counted from the first row
-    seen, of ``height`` in all; the others are padding.
+    ``inside`` are the needed input rows that exist; ``seen`` are the same rows, counted from the
+    first needed row. Of the ``height`` needed rows, the others are padding.
     """
 
     samples: slice
@@ -158,7 +158,7 @@ class _Piece:
 
 
 def _pieces(g: _Geometry, input: Tensor) -> Iterator[_Piece]:
-    """Whole samples while several fit a panel, otherwise rows of one sample."""
+    """Whole samples if they fit into a panel, otherwise rows of one sample."""
     budget = _CPU_PANEL if input.device.type == "cpu" else _ACCELERATOR_PANEL
     row = g.columns * g.taps * g.channels * max(input.element_size(), 4)
     rows = min(max(budget // row, 1), g.rows)
@@ -200,7 +200,7 @@ class _Buffer:
 
 
 def _working_dtype(input: Tensor) -> torch.dtype:
-    """The dtype of panels: a CPU has fast matrix products of float32 and float64 only."""
+    """The dtype of panels: on a CPU only matrix products in float32 and float64 are fast."""
     if input.device.type == "cpu" and input.dtype in (torch.bfloat16, torch.float16):
         return torch.float32
     return input.dtype
@@ -215,7 +215,7 @@ def _matrix(g: _Geometry, weight: Tensor, dtype: torch.dtype) -> Tensor:
 def _patches(g: _Geometry, input: Tensor, piece: _Piece, dtype: torch.dtype) -> Tensor:
     """The patches of a piece, a view in the order of a panel.
 
-    Only the piece is padded, and in the same copy brought to channels-last order and ``dtype``.
+    Only the piece is padded; the same copy converts it to channels-last order and ``dtype``.
     """
     source = input[piece.samples, :, piece.inside].permute(0, 2, 3, 1)
     samples, width, channels = source.shape[0], g.width + 2 * g.padding[1], g.channels // g.groups
@@ -275,8 +275,8 @@ class _Gradients:
         self._input: Tensor | None = None
         self._weight: Tensor | None = None
         self._similarity: Tensor | None = None
-        # An element of the input is added to a few times only, an element of the weight, or of a
-        # similarity that serves the batch, once per piece: such sums are kept in float32 at least.
+        # An element of the input is a sum of a few terms. An element of the weight, or of a
+        # similarity for the whole batch, has a term per piece: it is summed in float32 or wider.
         if mask[0]:
             self._input = torch.zeros_like(input, memory_format=format_of(input))
         if mask[1]:
@@ -288,7 +288,7 @@ class _Gradients:
         self._panel, self._other = _Buffer(self._matrix), _Buffer(self._matrix)
 
     def add(self, piece: _Piece, gy: Tensor, input: Tensor, similarity: Tensor) -> None:
-        """Add what one piece contributes to every gradient that is asked for."""
+        """Add the contribution of one piece to every required gradient."""
         factors = _factors(similarity, piece, self._dtype)
         patches = _patches(self._g, input, piece, self._dtype)
         gy = gy.to(self._dtype).reshape(self._g.groups, -1, gy.shape[-1])
@@ -305,7 +305,7 @@ class _Gradients:
             self._weight += torch.bmm(self._panel.view(size).transpose(1, 2), gy)
 
     def result(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The three gradients; an empty tensor stands for one that was not asked for."""
+        """The three gradients; an empty tensor for a gradient that is not required."""
         g, none = self._g, weight.new_empty(0)
         gw = none
         if self._weight is not None:
@@ -335,7 +335,7 @@ class _Gradients:
             place[piece.samples] = result.to(total.dtype)
 
     def _add_input(self, total: Tensor, piece: _Piece, gradient: Tensor, factors: Tensor) -> None:
-        """Weigh the gradient of the weighted patches back and add each tap where it was read."""
+        """Weight the gradient of the patches and add each tap at the place where it was read."""
         g = self._g
         channels, width = gradient.shape[-1], g.width + 2 * g.padding[1]
         padded = gradient.new_zeros(gradient.shape[1], piece.height, width, g.groups, channels)

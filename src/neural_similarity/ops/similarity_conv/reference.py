@@ -1,7 +1,7 @@
-"""The readable truth of the similarity convolution: unfold, mix the taps, take inner products.
+"""The readable reference of the similarity convolution: unfold, mix the taps, multiply.
 
-Every fast path equals this function, forward and in each derivative. It materialises the patches
-of the whole batch and is meant for reading and for tests.
+Every fast path equals this function, forward and in each derivative. It stores the patches of the
+whole batch; it is meant for reading and for tests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..._shapes import output_size
 
 __all__ = ["similarity_conv2d"]
 
-# How M (with its axes i, j: kernel tap, patch tap) meets patches of shape (N, G, C/G, K, L).
+# How M (with axes i, j: kernel tap, patch tap) mixes patches of shape (N, G, C/G, K, L).
 _MIX = {
     1: "i,ngcil->ngcil",
     2: "ij,ngcjl->ngcil",
