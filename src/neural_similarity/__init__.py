@@ -27,21 +27,27 @@ if TYPE_CHECKING:
     from .adapt import FewShotClassifier
     from .convert import (
         TrainableSummary,
+        active_similarity,
         effective_state_dict,
         filter_orthogonality_penalty,
         freeze_backbone,
+        list_similarities,
         load_similarity,
         save_similarity,
+        set_similarity,
         similarity_parameters,
         similarity_penalty,
         trainable_summary,
+        without_similarity,
     )
     from .convert.attach import attach
     from .convert.merge import merge
+    from .convert.unmerge import unmerge
     from .errors import (
         AttachError,
         DataError,
         DivergedError,
+        DuplicateNameError,
         ExportError,
         FetchError,
         FileFormatError,
@@ -65,6 +71,7 @@ __all__ = [
     "ConvPredictor",
     "DataError",
     "DivergedError",
+    "DuplicateNameError",
     "DynamicSimilarity",
     "ExportError",
     "FetchError",
@@ -80,6 +87,7 @@ __all__ = [
     "StaticSimilarity",
     "TrainableSummary",
     "UnknownNameError",
+    "active_similarity",
     "adapt",
     "attach",
     "convert",
@@ -92,6 +100,7 @@ __all__ = [
     "filter_orthogonality_penalty",
     "freeze_backbone",
     "list_models",
+    "list_similarities",
     "load_similarity",
     "merge",
     "models",
@@ -99,24 +108,28 @@ __all__ = [
     "ops",
     "plot",
     "save_similarity",
+    "set_similarity",
     "similarity_parameters",
     "similarity_penalty",
     "structures",
     "train",
     "trainable_summary",
+    "unmerge",
+    "without_similarity",
 ]
 
 _HOME = {
     ".adapt": ("FewShotClassifier",),
     ".convert": (
-        "TrainableSummary", "attach", "effective_state_dict", "filter_orthogonality_penalty",
-        "freeze_backbone", "load_similarity", "merge", "save_similarity", "similarity_parameters",
-        "similarity_penalty", "trainable_summary",
+        "TrainableSummary", "active_similarity", "attach", "effective_state_dict",
+        "filter_orthogonality_penalty", "freeze_backbone", "list_similarities", "load_similarity",
+        "merge", "save_similarity", "set_similarity", "similarity_parameters",
+        "similarity_penalty", "trainable_summary", "unmerge", "without_similarity",
     ),
     ".errors": (
-        "AttachError", "DataError", "DivergedError", "ExportError", "FetchError", "FileFormatError",
-        "MergeError", "NeuralSimilarityError", "ResizedMaskWarning", "RunError", "ShapeError",
-        "SkippedLayerWarning", "UnknownNameError",
+        "AttachError", "DataError", "DivergedError", "DuplicateNameError", "ExportError",
+        "FetchError", "FileFormatError", "MergeError", "NeuralSimilarityError",
+        "ResizedMaskWarning", "RunError", "ShapeError", "SkippedLayerWarning", "UnknownNameError",
     ),
     ".models": ("create_model", "list_models"),
     ".nn.dynamic_similarity": ("DynamicSimilarity",),

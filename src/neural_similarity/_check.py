@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from numbers import Real
 from typing import Any, Literal
 
 from torch import Tensor
 
 from ._shapes import output_size
-from .errors import ShapeError, UnknownNameError
+from .errors import DuplicateNameError, ShapeError, UnknownNameError
 
 __all__ = [
     "attention_maps",
@@ -22,10 +23,12 @@ __all__ = [
     "conv_gradient",
     "conv_operands",
     "conv_output_shape",
+    "counts",
     "global_similarity",
     "is_whole",
     "known_name",
     "map_size",
+    "new_name",
     "odd_kernel",
     "plain_number",
     "real_numbers",
@@ -49,6 +52,34 @@ def known_name(where: str, what: str, got: object, choices: Iterable[str]) -> No
     )
 
 
+def new_name(where: str, name: str, definition: object, registry: Mapping[str, object]) -> None:
+    """Raise if ``name`` belongs to another definition in ``registry``.
+
+    A definition with the same module and qualified name is the same one: a notebook cell that is
+    run again may replace what it registered before.
+    """
+    old = registry.get(name)
+    if old is not None and _identity(old) != _identity(definition):
+        raise DuplicateNameError(
+            f"{where}: expected a name that is not in use, got {name!r} for "
+            f"{_definition(definition)}. It belongs to {_definition(old)}. Choose another name."
+        )
+
+
+def _identity(definition: Any) -> object:
+    if isinstance(definition, partial):  # the same class with other options is something else
+        return _identity(definition.func), definition.args, definition.keywords
+    return _definition(definition)
+
+
+def _definition(definition: Any) -> str:
+    while isinstance(definition, partial):
+        definition = definition.func
+    if not hasattr(definition, "__qualname__"):  # an object that can be called
+        definition = type(definition)
+    return f"{definition.__module__}.{definition.__qualname__}"
+
+
 def plain_number(value: Any) -> Any:
     """Turn an integer of any library, such as NumPy's, into an int; return the rest unchanged."""
     if isinstance(value, bool):
@@ -67,11 +98,20 @@ def is_whole(value: object) -> bool:
 
 def whole_numbers(where: str, **values: object) -> None:
     """Raise unless each value is a whole number of at least one."""
+    _at_least(1, where, values)
+
+
+def counts(where: str, **values: object) -> None:
+    """Raise unless each value is a whole number of at least zero."""
+    _at_least(0, where, values)
+
+
+def _at_least(least: int, where: str, values: Mapping[str, object]) -> None:
     for what, value in values.items():
         number = plain_number(value)
-        if not is_whole(number) or number < 1:
+        if not is_whole(number) or number < least:
             raise ShapeError(
-                f"{where}: expected {what} to be a whole number of at least 1, got {value!r}."
+                f"{where}: expected {what} to be a whole number of at least {least}, got {value!r}."
             )
 
 

@@ -8,6 +8,7 @@ __all__ = [
     "AttachError",
     "DataError",
     "DivergedError",
+    "DuplicateNameError",
     "ExportError",
     "FetchError",
     "FileFormatError",
@@ -31,6 +32,10 @@ class ShapeError(NeuralSimilarityError, ValueError):
 
 class UnknownNameError(NeuralSimilarityError, ValueError):
     """A name is unknown; the message lists the choices and suggests the nearest one."""
+
+
+class DuplicateNameError(NeuralSimilarityError, ValueError):
+    """A name is registered that belongs to something else; the message names both."""
 
 
 class AttachError(NeuralSimilarityError, ValueError):

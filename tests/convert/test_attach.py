@@ -15,6 +15,7 @@ from support.cases import (
     layers,
     output,
 )
+from support.fast_cases import torch_warns_about_itself
 from support.networks import PlainCNN, ResNet
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
@@ -100,8 +101,31 @@ def test_naming_layers():
     assert attach(PlainCNN(), exclude_modules=r".*\.[03]") == ["features.6"]
     # A suffix is a whole part of a name: "1" means neither "conv1" nor "layer1".
     assert attach(ResNet(), target_modules=["conv1"]) == ["layer1.conv1", "layer2.conv1"]
-    with pytest.raises(ns.AttachError, match="got '1', which ends no layer's name"):
+    with pytest.raises(ns.AttachError, match=r"got '1'\. No layer's name ends in it"):
         attach(ResNet(), target_modules=["1"])
+
+
+class Choosy(PlainCNN):
+    similarity_layers = r"features\.[36]"
+
+
+def test_the_network_chooses_its_layers_unless_the_configuration_does():
+    assert attach(Choosy()) == ["features.3", "features.6"]
+    assert attach(Choosy(), exclude_modules=["3"]) == ["features.6"]
+    assert attach(Choosy(), target_modules="all-conv") == attach(PlainCNN())
+    assert attach(Choosy(), target_modules=["0"]) == ["features.0"]
+    model = ns.attach(Choosy(), ns.DynamicSimilarity())
+    assert [n for n, m in model.named_modules() if layer_similarities(m)] == [
+        "features.3", "features.6",
+    ]  # fmt: skip
+
+
+@torch_warns_about_itself
+@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile], ids=["parallel", "compiled"])
+def test_the_choice_of_a_wrapped_network(wrap):
+    model = Choosy()
+    ns.attach(wrap(model), ns.StaticSimilarity())
+    assert attached(model) == ["features.3", "features.6"]
 
 
 def test_one_tap_is_passed_over_with_a_word_unless_named():
@@ -149,9 +173,9 @@ def state(model):
         (
             nn.Sequential(nn.Linear(3, 3)),
             {},
-            r"got none\. Layers that could carry a similarity here: Linear",
+            r"got none\. Layers here that could have a similarity: Linear",
         ),
-        (nn.Sequential(nn.ReLU()), {}, r"could carry a similarity here: none"),
+        (nn.Sequential(nn.ReLU()), {}, r"could have a similarity: none"),
         (PlainCNN(), {"target_modules": ["features"]}, "got 'features', which is a Sequential"),
         (PlainCNN(), {"target_modules": ["clasifier"]}, "The nearest is 'classifier'"),
         (PlainCNN(), {"exclude_modules": ".*"}, "exclude_modules='.*', got none"),
@@ -174,7 +198,7 @@ def test_attaching_twice_is_refused_and_changes_nothing():
     model = PlainCNN()
     attach(model, target_modules=["0"])
     before = state(model)
-    with pytest.raises(ns.AttachError, match=r"got features.0, attached already. Merge first"):
+    with pytest.raises(ns.AttachError, match=r"got features.0, attached already. Merge"):
         attach(model)
     assert state(model) == before
     assert attach(model, exclude_modules=["0"]) == ["features.0", "features.3", "features.6"]
@@ -183,7 +207,7 @@ def test_attaching_twice_is_refused_and_changes_nothing():
 def test_foreign_parametrizations_are_refused():
     model = nn.Sequential(parametrizations.weight_norm(nn.Conv2d(3, 4, 3)))
     with pytest.raises(
-        ns.AttachError, match="0: expected a plain weight, got one that is parametrized"
+        ns.AttachError, match="0: expected a plain weight, got one with a parametrization from"
     ):
         attach(model)
     assert parametrize.is_parametrized(model[0])
@@ -350,7 +374,9 @@ def test_what_fails_late_changes_nothing():
             "expected a StaticSimilarity or Dynamic.*got 'diagonal'",
         ),
         (lambda: ns.StaticSimilarity(target_modules=[0]), r"target_modules .* got \[0\]"),
-        (lambda: ns.StaticSimilarity(target_modules=None), "target_modules .* got None"),
+        (lambda: ns.attach(PlainCNN(), ns.StaticSimilarity(), name=""), "name .* got ''"),
+        (lambda: ns.attach(PlainCNN(), ns.StaticSimilarity(), name="a.b"), "dots, got 'a.b'"),
+        (lambda: ns.attach(PlainCNN(), ns.StaticSimilarity(), name=3), "name .* got 3"),
         (lambda: ns.StaticSimilarity(exclude_modules=3), "exclude_modules .* got 3"),
         (
             lambda: ns.StaticSimilarity(target_modules="*conv"),
@@ -362,7 +388,7 @@ def test_what_fails_late_changes_nothing():
         ),
         (
             lambda: attach(PlainCNN(), exclude_modules=["nothing"]),
-            "got 'nothing', which ends no name",
+            "got 'nothing'. No name ends in it",
         ),
     ],
 )

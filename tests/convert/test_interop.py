@@ -107,6 +107,13 @@ def test_distributed_data_parallel(tmp_path):
             parallel(mine).square().mean().backward()
             for parameter, expected in zip(model.parameters(), alone, strict=True):
                 torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-6)
+            ns.attach(model, ns.StaticSimilarity("unconstrained"), name="birds")
+            ns.freeze_backbone(model, also_train=[])  # the other one gets no gradient
+            model.zero_grad()
+            parallel = nn.parallel.DistributedDataParallel(model)
+            for _ in range(2):
+                parallel(mine).square().mean().backward()
+            assert all(p.grad is not None for p in ns.similarity_parameters(model))
             ns.merge(parallel)
             assert type(model[0]) is nn.Conv2d
             dist.destroy_process_group()

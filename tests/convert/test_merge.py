@@ -27,6 +27,7 @@ def is_stock(module):
 def test_every_layer_structure_and_scope(layer, structure, scope):
     module, shape = layers()[layer]
     stock, keys = type(module), list(module.state_dict())
+    order = [(name, id(parameter)) for name, parameter in module.named_parameters()]
     module.double().eval()
     input = torch.randn(shape, dtype=torch.float64)
     base = output(module, input)
@@ -37,7 +38,8 @@ def test_every_layer_structure_and_scope(layer, structure, scope):
     ns.merge(module)
     assert relative_difference(output(module, input), before) <= 1e-12
     assert type(module) is stock
-    assert sorted(module.state_dict()) == sorted(keys)
+    assert list(module.state_dict()) == keys
+    assert [(name, id(parameter)) for name, parameter in module.named_parameters()] == order
 
 
 @pytest.mark.filterwarnings("ignore::neural_similarity.SkippedLayerWarning")
@@ -48,7 +50,7 @@ def test_attach_train_merge(network, structure, dtype):
     make, shape, targets = NETWORKS[network]
     model = make().to(dtype)
     stock_keys = list(model.state_dict())
-    identities = {id(p) for p in model.parameters()}
+    identities = [id(p) for p in model.parameters()]
     ns.attach(model, ns.StaticSimilarity(structure, target_modules=targets))
     input = torch.randn(shape, dtype=dtype)
     base = model.eval()(input)
@@ -59,12 +61,13 @@ def test_attach_train_merge(network, structure, dtype):
     assert moved, "the similarity received no gradient"
 
     state = ns.effective_state_dict(model)
-    assert sorted(state) == sorted(stock_keys)
+    assert list(state) == stock_keys
     merged = ns.merge(model)
     assert merged is model
     assert relative_difference(model(input), before) <= BOUND[dtype]
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
-    assert {id(p) for p in model.parameters()} == identities
+    assert [id(p) for p in model.parameters()] == identities
+    assert list(model.state_dict()) == stock_keys
     plain = make().to(dtype).eval()
     plain.load_state_dict(model.state_dict())
     assert torch.equal(plain(input), model(input))
@@ -128,6 +131,42 @@ def test_a_merge_that_would_change_outputs_is_refused_and_changes_nothing(kind):
     after = model.state_dict()
     assert list(after) == list(state)
     assert all(torch.equal(after[k].nan_to_num(), v.nan_to_num()) for k, v in state.items())
+
+
+class Scaled(nn.Conv2d):
+    """A convolution with a parameter and a child of its own."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.norm = nn.BatchNorm2d(sizes[1])
+        self.gain = nn.Parameter(torch.ones(sizes[1], 1, 1))
+
+    def forward(self, input):
+        return self.norm(super().forward(input)) * self.gain
+
+
+def test_an_optimiser_continues_on_the_same_parameters():
+    """Its saved state goes by the order of parameters."""
+
+    def network():
+        torch.manual_seed(0)
+        return nn.Sequential(Scaled(3, 4, 3), nn.Conv2d(4, 3, 3), nn.Flatten(), nn.Linear(48, 4))
+
+    plain, model = network(), network()
+    keys = list(model.state_dict())
+    ns.attach(model, ns.StaticSimilarity())
+    disturb(model)
+    assert list(ns.effective_state_dict(model)) == keys
+    ns.merge(model)
+    assert list(model.state_dict()) == keys
+    optimiser = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
+    plain(torch.randn(2, 3, 8, 8)).square().sum().backward()
+    optimiser.step()
+    continued = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    continued.load_state_dict(optimiser.state_dict())
+    for (name, ours), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
+        momentum = continued.state[ours]["momentum_buffer"]
+        assert torch.equal(momentum, optimiser.state[theirs]["momentum_buffer"]), name
 
 
 def test_hooks_random_numbers_and_mode_are_left_alone():

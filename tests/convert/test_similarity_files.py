@@ -64,6 +64,65 @@ def test_every_kind_of_layer(tmp_path, layer, block_size, scope):
     assert torch.equal(output(other.eval(), input), output(module.eval(), input))
 
 
+CONFIGS = {
+    "static": ns.StaticSimilarity("unconstrained"),
+    "dynamic": ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=2, batch_norm=False)),
+}
+TASKS = ("birds", "cars", "flowers")
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_three_tasks_are_one_backbone_and_three_small_files(tmp_path, kind):
+    model, input = backbone(), torch.randn(2, 3, 12, 10)
+    plain, expected = model(input), {}
+    for task in TASKS:
+        ns.attach(model, CONFIGS[kind], name=task)
+        disturb(model)
+        expected[task] = model(input)
+        ns.save_similarity(model, tmp_path / task)
+    ns.save_similarity(model, tmp_path / "again", name="birds")  # which is not the active one
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "birds").read_bytes()
+    assert all((tmp_path / task).stat().st_size < 8192 for task in TASKS)
+
+    other = backbone()
+    for task in reversed(TASKS):
+        ns.load_similarity(other, tmp_path / task, name=task)
+        assert ns.active_similarity(other) == task, "what was loaded is active"
+    assert ns.list_similarities(other) == sorted(TASKS)
+    for task in TASKS:
+        assert torch.equal(ns.set_similarity(other, task)(input), expected[task])
+    assert torch.equal(ns.set_similarity(other, None)(input), plain)
+    alone = ns.load_similarity(backbone(), tmp_path / "cars")
+    assert ns.list_similarities(alone) == ["default"], "a file has no name"
+    assert torch.equal(alone(input), expected["cars"])
+    ns.load_similarity(other, tmp_path / "cars", name="birds")  # into one that is there
+    assert torch.equal(other(input), expected["cars"])
+    assert torch.equal(ns.set_similarity(other, "flowers")(input), expected["flowers"])
+
+
+def test_which_one_to_save(tmp_path):
+    model = ns.attach(backbone(), ns.StaticSimilarity(), name="birds")
+    with pytest.raises(ns.UnknownNameError, match=r"save_similarity: .* 'birds', got 'bird'. Did"):
+        ns.save_similarity(model, tmp_path / "file", name="bird")
+    ns.set_similarity(model, None)
+    with pytest.raises(ns.AttachError, match=r"expected an active similarity, got none of 'birds'"):
+        ns.save_similarity(model, tmp_path / "file")
+    ns.save_similarity(model, tmp_path / "file", name="birds")
+    assert ns.active_similarity(model) is None
+
+
+def test_a_file_of_the_other_kind_is_refused(tmp_path):
+    dynamic = ns.attach(backbone(), CONFIGS["dynamic"])
+    ns.save_similarity(dynamic, tmp_path / "dynamic")
+    model = ns.attach(backbone(), ns.StaticSimilarity(), name="birds")
+    untouched(
+        model,
+        tmp_path / "dynamic",
+        "'features.0' has a static similarity here and a dynamic one in the file",
+    )
+    assert ns.active_similarity(model) == "birds"
+
+
 def test_the_file_is_small_and_says_what_it_is(tmp_path):
     _, path = saved(tmp_path, "diagonal")
     assert path.stat().st_size < 4096

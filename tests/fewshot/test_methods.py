@@ -157,7 +157,7 @@ def test_networks_of_our_models(model, shape):
     count = sum(p.numel() for p in network.parameters())
     classifier = sum(p.numel() for p in network.get_classifier().parameters())
     images = torch.randn(2, 3, 32, 32)
-    expected = network.eval().forward_features(images)
+    expected = network.eval().forward_head(network.forward_features(images), pre_logits=True)
     network = FewShotNetwork(network, (3, 32, 32)).eval()
     assert network.map_shape == shape
     torch.testing.assert_close(network(images), expected)

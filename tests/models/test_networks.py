@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.cases import disturb
+from support.networks import SMALL_MODELS, small_model
 from torch import nn
 
 import neural_similarity as ns
@@ -17,34 +18,8 @@ from neural_similarity.nn.inventory import layer_similarities
 
 ROWS = {**cnn.CONFIGURATIONS, **resnet.CONFIGURATIONS}
 
-# For each network: options that make it small, an odd image size, how many layers a similarity has.
-SMALL = {
-    "cnn4": ({"width": 4}, 17, 4),
-    "cnn9": ({"width": 4, "hidden": 8}, 9, 9),
-    "cnn9_plus": ({"width": 4, "hidden": 8}, 9, 12),
-    "cnn9_root": ({"width": 4}, 17, 9),
-    "cnn9_wide": ({"widths": (4, 6, 8), "hidden": 8}, 9, 9),
-    "cnn9_wide_attention": ({"widths": (8, 8, 8), "hidden": 8}, 9, 9),
-    "cnn10": ({"width": 4, "hidden": 8}, 33, 9),
-    "cnn10_plus": ({"width": 4, "hidden": 8}, 33, 10),
-    "resnet18": ({"widths": (4, 4, 6, 8)}, 33, 16),
-    "resnet_cifar": ({"widths": (4, 6, 8)}, 9, 19),
-    "spherenet9": ({"widths": (4, 6, 8), "hidden": 8}, 9, 9),
-    "spherenet9_attention": ({"widths": (8, 8, 8), "hidden": 8}, 9, 9),
-}
 SPHERES = {"spherenet9", "spherenet9_attention"}  # compare directions: no dynamic version
 TINY_PREDICTOR = ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=4))
-
-
-def small(name, similarity=None, **options):
-    """A small network from one seed, and images of two channels, in double precision.
-
-    In training mode, where BatchNorm keeps the signal from fading away in untrained layers.
-    """
-    sizes, side, _ = SMALL[name]
-    torch.manual_seed(0)
-    model = ns.create_model(name, 5, similarity, 2, side, **{**sizes, **options}).double()
-    return model, torch.randn(8, 2, side, side, dtype=torch.float64)
 
 
 def numbers(model):
@@ -52,8 +27,10 @@ def numbers(model):
 
 
 def test_every_network_is_here():
-    assert sorted(SMALL) == ns.list_models()
-    assert ns.list_models("cnn*") == [name for name in sorted(SMALL) if name.startswith("cnn")]
+    assert sorted(SMALL_MODELS) == ns.list_models()
+    assert ns.list_models("cnn*") == [
+        name for name in sorted(SMALL_MODELS) if name.startswith("cnn")
+    ]
     assert ns.list_models("resnet*") == ["resnet18", "resnet_cifar"]
 
 
@@ -94,7 +71,7 @@ def test_the_document_tells_what_a_similarity_adds(name):
 @pytest.mark.parametrize("name", ["cnn4", "cnn9", "cnn10", "spherenet9_attention"])
 def test_pooling_before_relu_is_the_same_bit_for_bit(name):
     """The definition rectifies first, then pools: ReLU and pooling change places."""
-    ours, images = small(name)
+    ours, images = small_model(name)
     defined = copy.deepcopy(ours)
     for sequence in [m for m in defined.modules() if isinstance(m, nn.Sequential)]:
         pools = [i for i, layer in enumerate(sequence) if isinstance(layer, nn.MaxPool2d)]
@@ -143,14 +120,18 @@ def test_cnn10_plus_is_slightly_larger_than_what_the_paper_compares_it_with():
     assert static < dynamic < plus < 1.02 * dynamic
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", SMALL_MODELS)
 def test_features_and_classifier_make_the_network(name):
-    model, images = small(name)
+    model, images = small_model(name)
     features = model.forward_features(images)
-    assert features.shape == (8, model.num_features)
+    assert features.dim() == 4
+    assert features.shape[0] == 8
+    vectors = model.forward_head(features, pre_logits=True)
+    assert vectors.shape == (8, model.num_features)
     scores = model(images)
     assert scores.shape == (8, 5)
-    assert torch.equal(model.get_classifier()(features), scores)
+    assert torch.equal(model.forward_head(features), scores)
+    assert torch.equal(model.get_classifier()(vectors), scores)
     scores.square().sum().backward()
     assert all(p.grad is not None for p in model.parameters())
 
@@ -169,7 +150,7 @@ def test_features_and_classifier_make_the_network(name):
 def test_poolings_drop_odd_rows(name, side, features):
     model = ns.create_model(name, in_channels=1, image_size=side).eval()
     assert model.num_features == features
-    assert model.forward_features(torch.randn(1, 1, side, side)).shape == (1, features)
+    assert model.forward_features(torch.randn(1, 1, side, side)).flatten(1).shape == (1, features)
 
 
 @pytest.mark.parametrize("side", [29, 57, 60, 64])
@@ -179,11 +160,11 @@ def test_the_entry_of_cnn10_keeps_odd_rows(side):
     assert model.num_features == 16 * map_side**2
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", SMALL_MODELS)
 def test_static_similarity_starts_plain_and_merges_to_stock_keys(name):
-    plain, images = small(name)
-    model, _ = small(name, "static")
-    assert sum(bool(layer_similarities(m)) for m in model.modules()) == SMALL[name][2]
+    plain, images = small_model(name)
+    model, _ = small_model(name, "static")
+    assert sum(bool(layer_similarities(m)) for m in model.modules()) == SMALL_MODELS[name][2]
     torch.testing.assert_close(model(images), plain(images))
     disturb(model)
     disturbed = model(images)
@@ -193,11 +174,11 @@ def test_static_similarity_starts_plain_and_merges_to_stock_keys(name):
     torch.testing.assert_close(model(images), disturbed)
 
 
-@pytest.mark.parametrize("name", sorted(set(SMALL) - SPHERES))
+@pytest.mark.parametrize("name", sorted(set(SMALL_MODELS) - SPHERES))
 def test_dynamic_similarity_starts_plain(name):
-    plain, images = small(name)
-    model, _ = small(name, TINY_PREDICTOR)
-    assert sum(bool(layer_similarities(m)) for m in model.modules()) == SMALL[name][2]
+    plain, images = small_model(name)
+    model, _ = small_model(name, TINY_PREDICTOR)
+    assert sum(bool(layer_similarities(m)) for m in model.modules()) == SMALL_MODELS[name][2]
     for key, tensor in plain.state_dict().items():
         assert torch.equal(model.state_dict()[key], tensor), key
     torch.testing.assert_close(model(images), plain(images))
@@ -215,7 +196,7 @@ def test_dynamic_similarity_starts_plain(name):
     ],
 )
 def test_roots_heads_and_shortcuts_stay_plain(name, kept):
-    model, _ = small(name, "static")
+    model, _ = small_model(name, "static")
     for path in kept:
         layer = model.get_submodule(path)
         assert isinstance(layer, nn.Conv2d)
@@ -230,16 +211,18 @@ def test_a_head_of_nine_taps_is_not_taken_for_a_layer_of_the_network():
 
 @pytest.mark.parametrize("none", [None, "none"])
 def test_no_similarity(none):
-    model, _ = small("cnn9", none)
+    model, _ = small_model("cnn9", none)
     assert not any(layer_similarities(m) for m in model.modules())
 
 
 def test_a_configuration_may_choose_layers_itself():
     chosen = ns.StaticSimilarity(target_modules=["stem.0"])
-    model, _ = small("cnn9_root", chosen)
+    model, _ = small_model("cnn9_root", chosen)
     assert [n for n, m in model.named_modules() if layer_similarities(m)] == ["stem.0"]
+    model, _ = small_model("cnn9_root", ns.StaticSimilarity(target_modules="all-conv"))
+    assert layer_similarities(model.get_submodule("stem.0")), "what is explicit wins"
     but_first = ns.StaticSimilarity(exclude_modules=["stages.0.0"])
-    model, _ = small("cnn9", but_first)
+    model, _ = small_model("cnn9", but_first)
     assert sum(bool(layer_similarities(m)) for m in model.modules()) == 8
 
 
@@ -283,24 +266,24 @@ UNCONSTRAINED = partial(
 @pytest.mark.parametrize("name", ["cnn9", "cnn9_root", "cnn10", "resnet18", "resnet_cifar"])
 @pytest.mark.parametrize("conv_layer", [UNCONSTRAINED, ns.nn.StaticConv2d])
 def test_conv_layer_makes_the_layers_that_take_a_similarity(name, conv_layer):
-    made, images = small(name, conv_layer=conv_layer)
+    made, images = small_model(name, conv_layer=conv_layer)
     own = sum(bool(layer_similarities(m)) for m in made.modules())
-    assert own == SMALL[name][2]
-    plain, _ = small(name)
+    assert own == SMALL_MODELS[name][2]
+    plain, _ = small_model(name)
     made.load_state_dict(plain.state_dict())
     torch.testing.assert_close(made(images), plain(images))
 
 
 def test_every_layer_of_appendix_b_is_of_one_kind():
-    model, _ = small("cnn9_wide_attention", conv_layer=ns.nn.SphereConv2d)
+    model, _ = small_model("cnn9_wide_attention", conv_layer=ns.nn.SphereConv2d)
     kinds = {type(m) for m in model.modules() if isinstance(m, nn.Conv2d)}
     assert kinds == {ns.nn.SphereConv2d}
 
 
 @pytest.mark.parametrize("name", ["cnn9_root", "resnet_cifar"])
 def test_he_initialisation_reaches_below_a_static_similarity(name):
-    plain, _ = small(name)
-    made, _ = small(name, conv_layer=ns.nn.StaticConv2d)
+    plain, _ = small_model(name)
+    made, _ = small_model(name, conv_layer=ns.nn.StaticConv2d)
     for path, layer in made.named_modules():
         if layer_similarities(layer):
             assert torch.equal(layer.weight, plain.get_submodule(path).weight)
@@ -322,7 +305,7 @@ def test_resnet18_has_the_names_of_torchvision():
     ("name", "shallow"), [("cnn9_root", {"depths": (1, 1, 1)}), ("resnet_cifar", {"depth": 8})]
 )
 def test_networks_export_for_any_batch(name, shallow):
-    model, images = small(name, **shallow)
+    model, images = small_model(name, **shallow)
     batch = {0: torch.export.Dim("batch", min=2, max=64)}
     exported = torch.export.export(model.eval(), (images,), dynamic_shapes=(batch,)).module()
     torch.testing.assert_close(exported(images[:5]), model(images[:5]))
@@ -341,9 +324,19 @@ def test_a_network_of_ones_own(monkeypatch):
         return nn.Sequential(nn.Conv2d(in_channels, num_classes, 5), nn.Flatten())
 
     ns.models.register_model("mine", make)
+    ns.models.register_model("mine", make)  # a notebook cell that is run again
     model = ns.create_model("mine", 3, "static", in_channels=1, image_size=5, whatever=1)
     assert model(torch.zeros(2, 1, 5, 5)).shape == (2, 3)
     assert layer_similarities(model[0])
+
+
+@pytest.mark.parametrize("other", [partial(CNN, width=100), CNN, resnet.ResNet, lambda **_: None])
+def test_a_name_in_use_is_refused(other):
+    message = r"register_model: expected a name that is not in use, got 'cnn9' for .*\. It belongs "
+    with pytest.raises(ns.DuplicateNameError, match=message + r"to neural_similarity.*\.CNN\."):
+        ns.models.register_model("cnn9", other)
+    assert numbers(ns.create_model("cnn9")) == ROWS["cnn9"].parameters
+    ns.models.register_model("cnn9", partial(CNN, **ROWS["cnn9"].options()))
 
 
 @pytest.mark.parametrize(
@@ -351,9 +344,9 @@ def test_a_network_of_ones_own(monkeypatch):
     [
         ({"name": "cnn"}, "expected name to be one of .*, got 'cnn'. Did you mean 'cnn"),
         ({"similarity": "statik"}, "'none', 'static', got 'statik'. Did you mean 'static'"),
-        ({"similarity": 3}, "where it is no StaticSimilarity or DynamicSimilarity, to be one"),
+        ({"similarity": 3}, "a StaticSimilarity, a DynamicSimilarity or to be one of"),
         ({"widht": 8}, r"create_model\('cnn9'\): expected an option .* Did you mean 'width'"),
-        ({"num_classes": 0}, "CNN: expected num_classes to be a whole number of at least 1, got 0"),
+        ({"num_classes": -1}, "CNN: expected num_classes to be a whole number of at least 0, got"),
         ({"in_channels": 1.5}, "expected in_channels to be a whole number .* got 1.5"),
         ({"image_size": True}, "expected image_size to be a whole number .* got True"),
         ({"image_size": 7}, "CNN: expected image_size of at least 8, got 7. 3 poolings"),
@@ -367,7 +360,10 @@ def test_a_network_of_ones_own(monkeypatch):
         ({"init": "she"}, "expected init to be one of 'he', 'pytorch', got 'she'"),
         ({"name": "resnet_cifar", "depth": 18}, "multiple of 6, got 18. .* The nearest is 20"),
         ({"name": "resnet_cifar", "stem": "x"}, "ResNet: expected stem to be one of 'cifar'"),
-        ({"name": "spherenet9", "similarity": "dynamic"}, "dynamic version .*got SphereConv2d"),
+        (
+            {"name": "spherenet9", "similarity": "dynamic"},
+            "has a dynamic version .*got SphereConv2d",
+        ),
     ],
 )
 def test_what_create_model_refuses(options, message):

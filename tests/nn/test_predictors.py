@@ -141,8 +141,8 @@ def test_a_predictor_of_your_own():
 @pytest.mark.parametrize(
     ("predictor", "message"),
     [
-        (Nine(8), r"expected 9 numbers at each position for structure 'diagonal' with 9 taps, got "
-                  r"output of shape \(2, 8, 8, 8\)\. Give the predictor 9 output channels"),
+        (Nine(8), r"expected 9 parameters at each position for structure 'diagonal' with 9 taps, "
+                  r"got output of shape \(2, 8, 8, 8\)\. Give the predictor 9 output channels"),
         (nn.Sequential(), "forward"),
     ],
 )  # fmt: skip
@@ -262,7 +262,7 @@ def test_a_model_from_the_meta_device_is_the_one_that_was_saved(structure, assig
 
 @dataclass(frozen=True)
 class Sum(structures.Structure):
-    """A structure with two tensors of free numbers."""
+    """A structure with two tensors of parameters."""
 
     name = "sum"
 
@@ -277,7 +277,7 @@ class Sum(structures.Structure):
 def test_one_tensor_of_numbers_is_predicted(structure):
     model = ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3)), ns.StaticSimilarity(structure))
     assert ns.trainable_summary(model).similarity >= 18
-    message = r"one tensor of free numbers, got 'sum' with 2 \(one, other\)\. A dynamic similarity"
+    message = r"one tensor of parameters, got 'sum' with 2 \(one, other\)\. A dynamic similarity"
     with pytest.raises(ns.ShapeError, match=message):
         ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3)), ns.DynamicSimilarity(structure))
     with pytest.raises(ns.ShapeError, match=message):

@@ -1,6 +1,8 @@
 """What M may be: each structure keeps its promise, at the start and anywhere else."""
 
 import json
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,9 +11,9 @@ import torch.nn.functional as F
 from support.cases import SMOOTH, STARTS_AT_IDENTITY, STRAIGHT_THROUGH, STRUCTURES, random_numbers
 from torch.autograd import gradcheck, gradgradcheck
 
-from neural_similarity import ShapeError, UnknownNameError, structures
+from neural_similarity import DuplicateNameError, ShapeError, UnknownNameError, structures
 from neural_similarity.ops import effective_weight
-from neural_similarity.structures import Block
+from neural_similarity.structures import Block, base
 
 BLOCK = Block(taps=(3, 5))
 LEADING = (2,)
@@ -232,6 +234,53 @@ def test_options_of_numpy_go_to_files():
     structure.check(BLOCK, "here")
     again = structures.from_config(json.loads(json.dumps(structure.to_config())))
     assert again.to_config() == structure.to_config()
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_the_answers_of_every_structure(name):
+    structure, numbers = STRUCTURES[name], moved(name)
+    mask = structure.mask(numbers)
+    assert (mask is None) == (structure.mask_name is None)
+    M, R = matrix(structure, numbers), matrix(structure.predicted, numbers)
+    torch.testing.assert_close(M, R if mask is None else mask.unsqueeze(-1) * R)
+    masked = "shape" in name
+    assert (mask is not None) == masked
+    assert {key for key in numbers if not structure.decays(key)} == {"shape"} & set(numbers)
+    if masked:
+        assert structure.label == f"kernel_shape of {structure.of.name}"
+        assert structure.predicted is structure.of
+    else:
+        assert structure.label == structure.name
+        assert structure.predicted is structure
+    if structure.has_free_entries:
+        (only,) = numbers.values()
+        assert structure.similarity(numbers, BLOCK) is only
+
+
+def test_a_name_in_use_is_refused(monkeypatch):
+    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
+
+    def define():
+        @dataclass(frozen=True)
+        class Mine(structures.Diagonal):
+            name: ClassVar[str] = "mine"
+
+        return Mine
+
+    assert structures.register(define()) is not structures.register(again := define())
+    assert type(structures.resolve("mine")) is again, "a notebook cell that is run again"
+
+    class Other(structures.Diagonal):
+        name: ClassVar[str] = "mine"
+
+    message = (
+        r"register: expected a name that is not in use, got 'mine' for .*Other\. It belongs to .*"
+    )
+    with pytest.raises(
+        DuplicateNameError, match=message + r"define.<locals>.Mine\. Choose another"
+    ):
+        structures.register(Other)
+    assert type(structures.resolve("mine")) is again
 
 
 def test_an_unknown_structure_lists_the_choices():

@@ -1,10 +1,12 @@
-"""Small networks that between them use every feature of a convolution."""
+"""Small networks that between them use every feature of a convolution, and small models by name."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+import neural_similarity as ns
 
 
 class PlainCNN(nn.Module):
@@ -100,3 +102,31 @@ def train_step(model: nn.Module, input: Tensor, learning_rate: float = 0.1) -> f
     loss.backward()
     optimiser.step()
     return loss.item()
+
+
+# For each network: options that make it small, an odd image size, how many layers a similarity has.
+SMALL_MODELS = {
+    "cnn4": ({"width": 4}, 17, 4),
+    "cnn9": ({"width": 4, "hidden": 8}, 9, 9),
+    "cnn9_plus": ({"width": 4, "hidden": 8}, 9, 12),
+    "cnn9_root": ({"width": 4}, 17, 9),
+    "cnn9_wide": ({"widths": (4, 6, 8), "hidden": 8}, 9, 9),
+    "cnn9_wide_attention": ({"widths": (8, 8, 8), "hidden": 8}, 9, 9),
+    "cnn10": ({"width": 4, "hidden": 8}, 33, 9),
+    "cnn10_plus": ({"width": 4, "hidden": 8}, 33, 10),
+    "resnet18": ({"widths": (4, 4, 6, 8)}, 33, 16),
+    "resnet_cifar": ({"widths": (4, 6, 8)}, 9, 19),
+    "spherenet9": ({"widths": (4, 6, 8), "hidden": 8}, 9, 9),
+    "spherenet9_attention": ({"widths": (8, 8, 8), "hidden": 8}, 9, 9),
+}
+
+
+def small_model(name, similarity=None, **options):
+    """A small network from one seed, and images of two channels, in double precision.
+
+    In training mode, where BatchNorm keeps the signal from fading away in untrained layers.
+    """
+    sizes, side, _ = SMALL_MODELS[name]
+    torch.manual_seed(0)
+    model = ns.create_model(name, 5, similarity, 2, side, **{**sizes, **options}).double()
+    return model, torch.randn(8, 2, side, side, dtype=torch.float64)

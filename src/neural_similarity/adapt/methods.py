@@ -234,10 +234,9 @@ def with_static(module: nn.Module) -> nn.Module:
     """The module with a diagonal similarity where its network wants one."""
     if any(static_similarities(part) for part in module.modules()):
         return module
-    layers = getattr(module, "similarity_layers", "all-conv")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkippedLayerWarning)
-        return attach(module, StaticSimilarity(target_modules=layers))
+        return attach(module, StaticSimilarity())
 
 
 @torch.no_grad()

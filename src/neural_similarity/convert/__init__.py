@@ -1,4 +1,4 @@
-"""Similarities on whole models: attach, train, save, merge."""
+"""Similarities on whole models: attach, switch, train, save, merge."""
 
 from .attach import attach
 from .describe import LayerSummary, describe_layers
@@ -7,20 +7,27 @@ from .freeze import TrainableSummary, freeze_backbone, similarity_parameters, tr
 from .merge import effective_state_dict, merge
 from .multiply_adds import multiply_adds
 from .penalty import filter_orthogonality_penalty, similarity_penalty
+from .switch import active_similarity, list_similarities, set_similarity, without_similarity
+from .unmerge import unmerge
 
 __all__ = [
     "LayerSummary",
     "TrainableSummary",
+    "active_similarity",
     "attach",
     "describe_layers",
     "effective_state_dict",
     "filter_orthogonality_penalty",
     "freeze_backbone",
+    "list_similarities",
     "load_similarity",
     "merge",
     "multiply_adds",
     "save_similarity",
+    "set_similarity",
     "similarity_parameters",
     "similarity_penalty",
     "trainable_summary",
+    "unmerge",
+    "without_similarity",
 ]

@@ -10,33 +10,51 @@ from typing import Any, TypeVar
 from torch import nn
 
 from ..errors import AttachError, SkippedLayerWarning
+from ..nn.dynamic_layer import DynamicLayer
 from ..nn.dynamic_similarity import DynamicSimilarity
-from ..nn.inventory import layer_similarities
+from ..nn.inventory import similarities_by_name
 from ..nn.layouts import CONVOLUTIONS
+from ..nn.names import DEFAULT_NAME, check_name
 from ..nn.static import StaticSimilarity
 from .select import ALL_CONV, select
+from .switch import set_similarity
+from .wrappers import unwrapped
 
-__all__ = ["attach", "refuse_shared_weights"]
+__all__ = ["attach", "other_kind", "refuse_shared_weights"]
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
 
-def attach(model: _Model, config: StaticSimilarity | DynamicSimilarity) -> _Model:
-    """Attach a similarity, in place, to the layers that ``config`` names, and return the model.
+def attach(
+    model: _Model, config: StaticSimilarity | DynamicSimilarity, name: str = DEFAULT_NAME
+) -> _Model:
+    """Attach a similarity, in place, to the layers that ``config`` selects, and return the model.
 
-    Every structure starts at the identity, so outputs are what they were (``dilated`` removes
-    taps, and is the exception). The weights stay where they are. A static similarity leaves again
-    by :func:`neural_similarity.merge`; a dynamic one turns the layer into its dynamic version.
+    Every structure starts at the identity, so outputs do not change (except for ``dilated``, which
+    removes taps). The weights do not change. :func:`neural_similarity.merge` removes a static
+    similarity again. A dynamic one turns the layer into its dynamic version.
 
-    Convolutions with a single tap are passed over with a :class:`SkippedLayerWarning` unless
-    ``target_modules`` names them: one tap has nothing to learn but a gain.
+    Where ``config.target_modules`` is None, the network decides: a regular expression in its
+    attribute ``similarity_layers`` selects the layers. A network without it gets a similarity on
+    all convolutions. Convolutions with a single tap are then skipped with a
+    :class:`SkippedLayerWarning`, because one tap can learn nothing but a gain.
+
+    A model can have several similarities with different names. Exactly one is active: the one
+    attached last, until :func:`neural_similarity.set_similarity` chooses another. A layer has
+    either static or dynamic ones.
 
     A model with a static similarity cannot be pickled whole, as PyTorch's parametrizations cannot:
-    save its ``state_dict()``, or the similarities alone by ``save_similarity``.
+    save its ``state_dict()``, or the similarities alone with ``save_similarity``.
+
+    Args:
+        model: any model.
+        config: what M may be, and where it goes.
+        name: of this similarity. Under the default name the keys of the ``state_dict`` do not
+            contain it.
 
     Raises:
-        AttachError: nothing matches, a layer has a similarity already, or two layers share one
-            weight. The model is as it was.
+        AttachError: no layer matches, a layer has a similarity of this name or of the other kind
+            already, or two layers share one weight. The model is unchanged.
 
     Example:
         >>> import torch
@@ -47,16 +65,37 @@ def attach(model: _Model, config: StaticSimilarity | DynamicSimilarity) -> _Mode
         True
     """
     _check_arguments(model, config)
-    config = replace(config)  # files tell attachments apart by this object
-    chosen = select(model, config.target_modules, config.exclude_modules)
-    if config.target_modules == ALL_CONV and config.skips_single_taps:
-        chosen = _without_single_taps(chosen)
-    _refuse_second_similarity(chosen)
+    check_name("attach", name)
+    config = replace(config)  # files distinguish attachments by this object
+    chosen = _chosen_layers(model, config)
+    _refuse_second_similarity(chosen, config, name)
     refuse_shared_weights("attach", model, chosen)
-    prepared: dict[str, Any] = dict(config.prepare(chosen))
-    for name, made in prepared.items():
-        config.apply(chosen[name], made)
-    return model
+    prepared: dict[str, Any] = dict(config.prepare(chosen, name))
+    for path, similarities in prepared.items():
+        config.apply(chosen[path], similarities, name)
+    return set_similarity(model, name)
+
+
+def other_kind(module: nn.Module, config: StaticSimilarity | DynamicSimilarity) -> str | None:
+    """``"static"`` or ``"dynamic"``, if the layer has that kind and ``config`` is the other."""
+    if not similarities_by_name(module):
+        return None
+    kind = "dynamic" if isinstance(module, DynamicLayer) else "static"
+    new_kind = "dynamic" if isinstance(config, DynamicSimilarity) else "static"
+    return kind if kind != new_kind else None
+
+
+def _chosen_layers(
+    model: nn.Module, config: StaticSimilarity | DynamicSimilarity
+) -> dict[str, nn.Module]:
+    target = config.target_modules
+    if target is None:
+        model = unwrapped(model)
+        target = getattr(model, "similarity_layers", ALL_CONV)
+    chosen = select(model, target, config.exclude_modules)
+    if target == ALL_CONV and config.skips_single_taps:
+        return _without_single_taps(chosen)
+    return chosen
 
 
 def _check_arguments(model: object, config: object) -> None:
@@ -71,39 +110,48 @@ def _check_arguments(model: object, config: object) -> None:
 
 def _without_single_taps(chosen: dict[str, nn.Module]) -> dict[str, nn.Module]:
     single = [
-        name or "model"
-        for name, module in chosen.items()
+        path or "model"
+        for path, module in chosen.items()
         if isinstance(module, CONVOLUTIONS) and prod(module.kernel_size) == 1
     ]
-    kept = {name: module for name, module in chosen.items() if (name or "model") not in single}
-    if not kept:
+    others = {path: module for path, module in chosen.items() if (path or "model") not in single}
+    if not others:
         raise AttachError(
             f"attach: expected a convolution with more than one tap, got only 1×1 kernels "
-            f"({_some(single)}). One tap has nothing to learn but a gain. Name them in "
-            f"target_modules if that is wanted, or use scope 'full'."
+            f"({_some(single)}). One tap can learn nothing but a gain. If you want that, name them "
+            f"in target_modules, or use scope 'full'."
         )
     if single:
         warnings.warn(
-            f"attach: passed over {len(single)} layer(s) with a 1×1 kernel ({_some(single)}): one "
-            f"tap has nothing to learn but a gain. Name them in target_modules to attach all the "
-            f"same, or in exclude_modules to silence this.",
+            f"attach: skipped {len(single)} layer(s) with a 1×1 kernel ({_some(single)}): one tap "
+            f"can learn nothing but a gain. Name them in target_modules to attach anyway, or in "
+            f"exclude_modules to silence this warning.",
             SkippedLayerWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return kept
+    return others
 
 
-def _refuse_second_similarity(chosen: dict[str, nn.Module]) -> None:
-    attached = [name or "model" for name, module in chosen.items() if layer_similarities(module)]
-    if attached:
-        raise AttachError(
-            f"attach: expected layers without a similarity, got {_some(attached)}, attached "
-            f"already. Merge first, or name other layers in target_modules or exclude_modules."
-        )
+def _refuse_second_similarity(
+    chosen: dict[str, nn.Module], config: StaticSimilarity | DynamicSimilarity, name: str
+) -> None:
+    for path, module in chosen.items():
+        if name in similarities_by_name(module):
+            raise AttachError(
+                f"attach: expected layers without a similarity {name!r}, got {path or 'model'}, "
+                f"attached already. Merge first, attach under another name, or name other layers "
+                f"in target_modules or exclude_modules."
+            )
+        if kind := other_kind(module, config):
+            raise AttachError(
+                f"attach: expected layers of one kind, got {path or 'model'}, which has a {kind} "
+                f"similarity. A layer has either static or dynamic ones. Merge first, or name "
+                f"other layers in target_modules or exclude_modules."
+            )
 
 
 def refuse_shared_weights(where: str, model: nn.Module, chosen: dict[str, nn.Module]) -> None:
-    """Two layers with one weight would overwrite each other when merged."""
+    """Raise if a chosen layer shares its weight: merging would change the other layer too."""
     owners: dict[int, list[str]] = {}
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
@@ -113,9 +161,9 @@ def refuse_shared_weights(where: str, model: nn.Module, chosen: dict[str, nn.Mod
             names = owners[id(parameter)] if name.startswith("weight") else []
             if len(names) > 1:
                 raise AttachError(
-                    f"{where}: expected weights of one layer each, got {' and '.join(names)}, "
-                    f"which are the same tensor. Merging one would change the other. Untie them, "
-                    f"or exclude these layers."
+                    f"{where}: expected layers with separate weights, got {' and '.join(names)}, "
+                    f"which are the same tensor. Merging one would change the other. Give each "
+                    f"layer its own weight, or exclude these layers."
                 )
 
 

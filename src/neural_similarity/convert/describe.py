@@ -1,4 +1,4 @@
-"""What a network is made of, and what its similarities have become."""
+"""The layers of a network, and what their similarities have learned."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from ..nn.inventory import Similarity, layer_similarities
+from ..nn.inventory import Similarity, layer_similarities, named_similarities
 from ..nn.layouts import stock_type
 from ..nn.positions import PositionSimilarity, StaticPositions
 from ..nn.predicted import PredictedSimilarity
-from ..structures import KernelShape, Structure
 from .multiply_adds import multiply_adds
 from .probe import evaluation
 
@@ -27,17 +26,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """A layer in numbers.
+    """A layer and its active similarity.
 
     Args:
         name: in the model.
         kind: the stock class, such as ``"Conv2d"``.
-        kernel: such as ``"3×3"``; empty where there is none.
-        similarity: such as ``"static diagonal"``; empty without.
-        similarity_numbers: parameters behind M; of a dynamic layer, its predictor's.
-        parameters: all of the layer's, those behind M included.
+        kernel: such as ``"3×3"``; empty for a layer without a kernel.
+        similarity: such as ``"static diagonal"``; empty without a similarity.
+        similarity_numbers: how many parameters M has; for a dynamic layer, those of its predictor.
+        parameters: how many parameters the layer has, those of M included.
         multiply_adds: for one sample.
-        distance: how far M is from the identity, ``‖M − I‖ / ‖I‖``; None without M.
+        distance: how far M is from the identity, ``‖M − I‖ / ‖I‖``; None without a similarity.
     """
 
     name: str
@@ -51,10 +50,10 @@ class LayerSummary:
 
 
 def describe_layers(model: nn.Module, example: Tensor) -> list[LayerSummary]:
-    """Every layer that multiplies or has a similarity, in the order of the model.
+    """Every layer that multiplies or has an active similarity, in the order of the model.
 
-    A parameter that several layers share counts at the first of them. What is predicted, is
-    predicted for the samples of ``example``: the distance is over all of them and all positions.
+    A parameter that several layers share counts at the first of them. Dynamic similarities are
+    predicted for the samples of ``example``; their distance is over all samples and positions.
     """
     spent = multiply_adds(model, example[:1])
     predicted = predicted_similarities(model, example)
@@ -86,14 +85,14 @@ def describe_layers(model: nn.Module, example: Tensor) -> list[LayerSummary]:
 
 
 def predicted_similarities(model: nn.Module, input: Tensor) -> dict[str, Tensor]:
-    """What each dynamic layer predicts for ``input`` in evaluation, by predictor name, taps last.
+    """What each dynamic layer predicts for ``input`` in evaluation mode, by predictor, taps last.
 
     ``(N, P, Q, K)`` for a diagonal and ``(N, P, Q, K, K)`` for a matrix, without P and Q in a
-    layer without positions. Of a layer that runs more than once, the first time.
+    layer without positions. Of a layer that runs more than once, the first prediction.
     """
     caught: dict[str, Tensor] = {}
     handles = []
-    for name, module in model.named_modules():
+    for name, module in named_similarities(model):
         if isinstance(module, PredictedSimilarity):
 
             def catch(module: PredictedSimilarity, _: object, M: Tensor, name: str = name) -> None:
@@ -122,8 +121,7 @@ def difference_from_identity(similarity: Tensor, diagonal: bool) -> Tensor:
 def distance_from_identity(similarity: Tensor, diagonal: bool) -> Tensor:
     """``‖M − I‖ / ‖I‖`` with Frobenius norms: ``(*leading)``.
 
-    The root of the mean over taps of what each tap gained or received, so diagonals and matrices
-    of any size compare.
+    It does not grow with the number of taps, so diagonals and matrices of any size compare.
     """
     difference = difference_from_identity(similarity, diagonal)
     taps = (-1,) if diagonal else (-2, -1)
@@ -147,15 +145,9 @@ def _distance(
 def _label(module: nn.Module, similarities: dict[str, Similarity]) -> str:
     for similarity in similarities.values():
         if isinstance(similarity, PredictedSimilarity):
-            return f"dynamic {_structure_name(similarity.outer or similarity.inner)}"
+            return f"dynamic {similarity.structure.label}"
         shared = "" if similarity.scope == "layer" else f", {similarity.scope}"
-        return f"static {_structure_name(similarity.structure)}{shared}"
+        return f"static {similarity.structure.label}{shared}"
     if isinstance(module, StaticPositions):
-        return f"global {_structure_name(module.structure)}"
+        return f"global {module.structure.label}"
     return "global" if isinstance(module, PositionSimilarity) else ""
-
-
-def _structure_name(structure: Structure) -> str:
-    if isinstance(structure, KernelShape):
-        return f"{structure.name} of {structure.inner.name}"
-    return structure.name

@@ -1,136 +1,177 @@
 """Similarity-only files: a few kilobytes of safetensors that turn one backbone into many models.
 
-A file holds the numbers behind every M, how each M is built, and the shapes of the weights they
+A file holds the parameters behind every M, how each M is built, and the shapes of the weights they
 were learned for. It holds no weights and no code.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from .. import structures
-from .._io import whole_file
-from ..errors import AttachError, FileFormatError, NeuralSimilarityError
-from ..nn.dynamic import DynamicLayer
-from ..nn.dynamic_similarity import DynamicSimilarity
-from ..nn.inventory import Similarity, layer_similarities, static_similarities
-from ..nn.layouts import can_attach, kernel_layouts, stock_type
+from ..errors import AttachError, FileFormatError
+from ..nn.inventory import active_name, similarities_by_name
+from ..nn.names import DEFAULT_NAME, check_name
 from ..nn.positions import PositionSimilarity
-from ..nn.predictors import TwoLayers
-from ..nn.static import StaticSimilarity
 from .attach import refuse_shared_weights
+from .file_fit import config_of, refuse_misfits, similarity_of
+from .file_format import (
+    Config,
+    config_from,
+    fingerprint,
+    read_file,
+    saved_tensor,
+    tensors_of,
+    write_file,
+)
+from .switch import check_attached, list_similarities, set_similarity
+from .wrappers import unwrapped
 
 __all__ = ["load_similarity", "save_similarity"]
 
 _Model = TypeVar("_Model", bound=nn.Module)
-Config = StaticSimilarity | DynamicSimilarity
-_KEY, _VERSION = "neural_similarity", 1
 
 
-def save_similarity(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Write every similarity of the model, and nothing else, to a safetensors file.
+def save_similarity(
+    model: nn.Module, path: str | os.PathLike[str], name: str | None = None
+) -> None:
+    """Write one similarity of the model, and nothing else, to a safetensors file.
 
-    The file appears whole or not at all. What ``torch.compile`` or ``DataParallel`` wrapped around
-    the model is left out.
+    The file appears whole or not at all. It contains neither the name of the similarity nor the
+    names that ``torch.compile`` or ``DataParallel`` put around the model.
+
+    Args:
+        model: with an attached similarity.
+        path: the file.
+        name: of the similarity; None means the active one.
+
+    Example:
+        A network adapted to three tasks is one backbone and three files of kilobytes.
+
+        >>> import copy, tempfile
+        >>> import neural_similarity as ns
+        >>> backbone, folder = ns.create_model("cnn4", num_classes=0), tempfile.mkdtemp()
+        >>> model = copy.deepcopy(backbone)
+        >>> for task in ("birds", "cars", "flowers"):
+        ...     _ = ns.attach(model, ns.StaticSimilarity("diagonal"), name=task)
+        ...     _ = ns.freeze_backbone(model, also_train=[])     # and train these 36 parameters
+        ...     ns.save_similarity(model, f"{folder}/{task}.safetensors")
+        >>> for task in ("birds", "cars", "flowers"):
+        ...     _ = ns.load_similarity(backbone, f"{folder}/{task}.safetensors", name=task)
+        >>> _ = ns.set_similarity(backbone, "cars")
     """
-    model = _unwrapped(model)
+    model = unwrapped(model)
     _refuse_global(model)
-    layers = {name: m for name, m in model.named_modules() if layer_similarities(m)}
+    layers = _layers_to_save(model, name)
+    configs: list[Config] = []  # layers of one attachment may share a predictor
+    table = {}
+    for path_in_model, (own_name, module) in layers.items():
+        config = config_of(path_in_model, module, own_name)
+        if not any(config is other for other in configs):
+            configs.append(config)
+        place = next(i for i, other in enumerate(configs) if other is config)
+        table[path_in_model] = {"attachment": place, "fingerprint": fingerprint(module)}
+    tensors = {
+        key: tensor.detach().cpu().clone().contiguous()
+        for path_in_model, (own_name, module) in layers.items()
+        for key, tensor in tensors_of(path_in_model, similarities_by_name(module)[own_name])
+    }
+    write_file(path, configs, table, tensors)
+
+
+def load_similarity(
+    model: _Model, path: str | os.PathLike[str], name: str = DEFAULT_NAME
+) -> _Model:
+    """Read a file of :func:`save_similarity` into the model, in place, and return the model.
+
+    Layers that have no similarity of this name yet get one. It becomes the active one, and
+    similarities of other names do not change. If anything does not fit, the error names the layers
+    and the model is unchanged.
+
+    Args:
+        model: the network that the file was saved from, with or without similarities.
+        path: the file.
+        name: of the similarity in this model.
+    """
+    check_name("load_similarity", name)
+    description, tensors = read_file(path)
+    layers: dict[str, dict[str, Any]] = description["layers"]
+    inner = unwrapped(model)
+    modules = dict(inner.named_modules())
+    refuse_misfits(path, description, modules, name)
+    missing = {layer: modules[layer] for layer in layers if not similarity_of(modules[layer], name)}
+    refuse_shared_weights("load_similarity", inner, missing)
+    prepared = _prepare_missing(description, modules, name)
+    pairs = []
+    for layer in layers:
+        similarities = (
+            prepared[layer][1] if layer in prepared else similarity_of(modules[layer], name)
+        )
+        for key, tensor in tensors_of(layer, similarities):
+            pairs.append((tensor, saved_tensor(path, tensors, key, tensor)))
+    _refuse_conflicts(path, pairs)
+    with torch.no_grad():
+        for tensor, value in pairs:
+            tensor.copy_(value)
+    for layer, (config, similarities) in prepared.items():
+        config.apply(modules[layer], similarities, name)
+    set_similarity(inner, name)
+    return model
+
+
+def _layers_to_save(model: nn.Module, name: str | None) -> dict[str, tuple[str, nn.Module]]:
+    """The layers with the active similarity, or with the named one, and its name in each."""
+    if name is not None:
+        check_attached("save_similarity", model, name)
+    layers = {}
+    for path, module in model.named_modules():
+        own_name = active_name(module) if name is None else name
+        if own_name in similarities_by_name(module):
+            assert own_name is not None
+            layers[path] = (own_name, module)
+    if not layers and (names := list_similarities(model)):
+        raise AttachError(
+            f"save_similarity: expected an active similarity, got none of "
+            f"{', '.join(map(repr, names))} active. Pass name=..., or call set_similarity first."
+        )
     if not layers:
         raise AttachError(
             "save_similarity: expected a model with an attached similarity, got one without. "
             "Call attach first; after merge there is nothing left to save."
         )
-    configs: list[Config] = []  # layers of one attachment may share a predictor
-    table = {}
-    for name, module in layers.items():
-        config = _config_of(name, module)
-        if not any(config is known for known in configs):
-            configs.append(config)
-        place = next(i for i, known in enumerate(configs) if known is config)
-        table[name] = {"attachment": place, "fingerprint": _fingerprint(module)}
-    tensors = {
-        key: tensor.detach().cpu().clone().contiguous()
-        for name, module in layers.items()
-        for key, tensor in _numbers(name, layer_similarities(module))
-    }
-    description = {
-        "version": _VERSION,
-        "attachments": [config.to_config() for config in configs],
-        "layers": table,
-    }
-    metadata = {_KEY: json.dumps(description)}
-    with whole_file(path) as file:  # save_file would let nobody but its owner read it
-        file.write_bytes(save(tensors, metadata=metadata))
+    return layers
 
 
-def load_similarity(model: _Model, path: str | os.PathLike[str]) -> _Model:
-    """Read a file of :func:`save_similarity` into the model, in place, and return the model.
-
-    Layers that have no similarity yet get one. If anything does not fit, the error names the
-    layers and the model is as it was.
-    """
-    description, tensors = _read(path)
-    layers: dict[str, dict[str, Any]] = description["layers"]
-    inner = _unwrapped(model)
-    modules = dict(inner.named_modules())
-    attachments = description["attachments"]
-    problems = [
-        problem
-        for name, saved in layers.items()
-        for problem in _misfit(name, saved, attachments[saved["attachment"]], modules)
-    ]
-    extra = [n for n, m in modules.items() if layer_similarities(m) and n not in layers]
-    problems += [f"{name!r} has a similarity that the file lacks" for name in extra]
-    if problems:
-        raise FileFormatError(
-            f"load_similarity: expected a model that fits {str(path)!r}, got {len(problems)} "
-            f"layer(s) that do not: {'; '.join(problems)}. Build the model the file was saved "
-            f"from, or attach to the layers it names."
-        )
-    missing = {name: modules[name] for name in layers if not layer_similarities(modules[name])}
-    refuse_shared_weights("load_similarity", inner, missing)
-    made = _prepare_missing(description, modules)
-    pairs = []
-    for name in layers:
-        present = made[name][1] if name in made else layer_similarities(modules[name])
-        for key, tensor in _numbers(name, present):
-            pairs.append((tensor, _tensor(path, tensors, key, tensor)))
-    _refuse_lost_numbers(path, pairs)
-    with torch.no_grad():
-        for tensor, value in pairs:
-            tensor.copy_(value)
-    for name, (config, similarities) in made.items():
-        config.apply(modules[name], similarities)
-    return model
+def _prepare_missing(
+    description: dict[str, Any], modules: dict[str, nn.Module], name: str
+) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Similarities for the layers of the file that have none yet; not attached."""
+    prepared: dict[str, tuple[Any, dict[str, Any]]] = {}
+    for place, saved in enumerate(description["attachments"]):
+        config = config_from(saved)
+        layers = [n for n, layer in description["layers"].items() if layer["attachment"] == place]
+        present = [layer for layer in layers if similarity_of(modules[layer], name)]
+        missing = {layer: modules[layer] for layer in layers if layer not in present}
+        if missing and present and getattr(config, "shared", False):
+            raise FileFormatError(
+                f"load_similarity: expected all layers that share a predictor to have it, or none, "
+                f"got {', '.join(present)} with and {', '.join(missing)} without. Load into a "
+                f"model without similarities."
+            )
+        for layer, similarities in config.prepare(missing, name).items():
+            prepared[layer] = (config, similarities)
+    return prepared
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model itself: what is wrapped around it is put before the names of its layers."""
-    while True:
-        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-            model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner
-        else:
-            return model
-
-
-def _refuse_lost_numbers(path: str | os.PathLike[str], pairs: list[tuple[Tensor, Tensor]]) -> None:
-    """One predictor shared here must be one in the file too."""
+def _refuse_conflicts(path: str | os.PathLike[str], pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Raise if layers share a predictor here and have separate ones in the file."""
     values: dict[int, Tensor] = {}
     for tensor, value in pairs:
-        known = values.setdefault(id(tensor), value)
-        if not torch.allclose(known, value, rtol=0, atol=0, equal_nan=True):
+        first = values.setdefault(id(tensor), value)
+        if not torch.allclose(first, value, rtol=0, atol=0, equal_nan=True):
             raise FileFormatError(
                 f"load_similarity: expected predictors shared as in {str(path)!r}, got layers that "
                 f"share one where the file has two. Attach as when the file was saved, or load "
@@ -139,153 +180,10 @@ def _refuse_lost_numbers(path: str | os.PathLike[str], pairs: list[tuple[Tensor,
 
 
 def _refuse_global(model: nn.Module) -> None:
-    """A file without them would lose numbers that were trained beside the others."""
-    names = [name for name, m in model.named_modules() if isinstance(m, PositionSimilarity)]
-    if names:
+    """Raise if the model has global similarities: a file without them would lose parameters."""
+    paths = [path for path, m in model.named_modules() if isinstance(m, PositionSimilarity)]
+    if paths:
         raise AttachError(
             f"save_similarity: expected similarities that attach can put back, got the global "
-            f"similarity {names[0]!r}. It is built into the model. Save the model's state_dict."
+            f"similarity {paths[0]!r}. It is built into the model. Save the model's state_dict."
         )
-
-
-def _prepare_missing(
-    description: dict[str, Any], modules: dict[str, nn.Module]
-) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Similarities for the layers of the file that have none yet; not attached."""
-    made: dict[str, tuple[Any, dict[str, Any]]] = {}
-    for place, saved in enumerate(description["attachments"]):
-        config = _config(saved)
-        missing = {
-            name: modules[name]
-            for name, layer in description["layers"].items()
-            if layer["attachment"] == place and not layer_similarities(modules[name])
-        }
-        present = [
-            name
-            for name, layer in description["layers"].items()
-            if layer["attachment"] == place and name not in missing
-        ]
-        if missing and present and getattr(config, "shared", False):
-            raise FileFormatError(
-                f"load_similarity: expected all layers that share a predictor to have it, or none, "
-                f"got {', '.join(present)} with and {', '.join(missing)} without. Load into a "
-                f"model without similarities."
-            )
-        for name, similarities in config.prepare(missing).items():
-            made[name] = (config, similarities)
-    return made
-
-
-def _config_of(name: str, module: nn.Module) -> Config:
-    """The configuration a layer's similarity was made by."""
-    if not isinstance(module, DynamicLayer):
-        config = next(iter(static_similarities(module).values())).config
-        structures.resolve(structures.resolve(config.structure).name, "save_similarity")
-        return config
-    if isinstance(module.config, DynamicSimilarity):
-        return module.config
-    network = next(iter(module.predictions().values())).network
-    if not isinstance(network, TwoLayers):
-        raise AttachError(
-            f"save_similarity: expected predictors of this library, got a {type(network).__name__} "
-            f"in layer {name!r}, which a file cannot describe. Save model.state_dict() instead."
-        )
-    return DynamicSimilarity(module.structure, network.config, block_size=module.block_size)
-
-
-def _fingerprint(module: nn.Module) -> dict[str, Any]:
-    """The class of a layer and the shapes of its weights, as they are without similarity."""
-    return {
-        "class": stock_type(module).__name__,
-        "groups": getattr(module, "groups", 1),
-        "weights": {
-            name: list(layout.stored) for name, layout in kernel_layouts(module, None, "layer")
-        },
-    }
-
-
-def _config(saved: dict[str, Any]) -> Config:
-    modes: dict[str, Any] = {"static": StaticSimilarity, "dynamic": DynamicSimilarity}
-    config: Config = modes[saved["mode"]].from_config(saved)
-    return config
-
-
-def _misfit(
-    name: str, saved: dict[str, Any], config: dict[str, Any], modules: dict[str, nn.Module]
-) -> Iterator[str]:
-    """Why a saved layer does not fit the model, if it does not."""
-    module = modules.get(name)
-    if module is None or not can_attach(module):
-        yield f"{name!r} is not a layer with a kernel here"
-        return
-    here = _fingerprint(module)
-    if here != saved["fingerprint"]:
-        yield f"{name!r} is {_text(here)} here and {_text(saved['fingerprint'])} in the file"
-    elif layer_similarities(module):
-        attached = json.loads(json.dumps(_config_of(name, module).to_config()))
-        differing = [key for key in config if attached.get(key) != config[key]]
-        for key in differing:
-            here_and_there = f"{attached.get(key)} here and {config[key]} in the file"
-            yield f"the {key} of {name!r} is {here_and_there}"
-
-
-def _text(fingerprint: dict[str, Any]) -> str:
-    shapes = ", ".join(f"{name} {tuple(s)}" for name, s in fingerprint["weights"].items())
-    return f"{fingerprint['class']} with {shapes}, groups {fingerprint['groups']}"
-
-
-def _numbers(layer: str, similarities: Mapping[str, Similarity]) -> Iterator[tuple[str, Tensor]]:
-    for name, similarity in similarities.items():
-        for key, tensor in similarity.state_dict(keep_vars=True).items():
-            yield f"{layer}.{name}.{key}".lstrip("."), tensor
-
-
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    if not Path(path).is_file():
-        raise FileNotFoundError(
-            f"load_similarity: expected a file, got {str(path)!r}, which is none."
-        )
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise FileFormatError(
-            f"load_similarity: expected a safetensors file, got {str(path)!r}, which cannot be "
-            f"read ({error}). It is damaged or of another kind. Save it again."
-        ) from error
-    try:
-        description = _validated(json.loads(metadata[_KEY]))
-    except (LookupError, TypeError, AttributeError, ValueError, NeuralSimilarityError) as error:
-        raise FileFormatError(
-            f"load_similarity: expected a file written by save_similarity, got {str(path)!r}, "
-            f"whose description is missing or unknown ({type(error).__name__}: {error})."
-        ) from error
-    return description, tensors
-
-
-def _validated(description: dict[str, Any]) -> dict[str, Any]:
-    """The description, if it is whole and this version can read it."""
-    if description["version"] != _VERSION:
-        raise ValueError(f"version {description['version']}, and this library reads {_VERSION}")
-    configs = [_config(saved) for saved in description["attachments"]]
-    if not description["layers"]:
-        raise ValueError("no layers")
-    for layer in description["layers"].values():
-        if not 0 <= layer["attachment"] < len(configs):
-            raise ValueError(f"attachment {layer['attachment']}")
-        _text(layer["fingerprint"])
-    return description
-
-
-def _tensor(
-    path: str | os.PathLike[str], tensors: dict[str, Tensor], key: str, like: Tensor
-) -> Tensor:
-    tensor = tensors.get(key)
-    if tensor is None or tensor.shape != like.shape:
-        got = "nothing" if tensor is None else str(tuple(tensor.shape))
-        raise FileFormatError(
-            f"load_similarity: expected {key!r} of shape {tuple(like.shape)} in {str(path)!r}, got "
-            f"{got}. The file does not keep what it describes. Save it again."
-        )
-    return tensor

@@ -1,4 +1,4 @@
-"""What is trained: freezing, listing and counting."""
+"""Which parameters are trained: freezing, listing and counting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from torch import nn
 
 from ..errors import AttachError
 from ..nn._targets import check_pattern
-from ..nn.inventory import named_similarities, predictor_modules, static_similarities
+from ..nn.inventory import named_similarities, predictor_modules
+from ..nn.parametrization import static_by_name
 from .select import matches
 
 __all__ = ["TrainableSummary", "freeze_backbone", "similarity_parameters", "trainable_summary"]
@@ -17,7 +18,14 @@ __all__ = ["TrainableSummary", "freeze_backbone", "similarity_parameters", "trai
 
 @dataclass(frozen=True)
 class TrainableSummary:
-    """How many numbers a model learns, of how many."""
+    """How many parameters a model has, and how many of them are trained.
+
+    Args:
+        trainable: parameters that require a gradient.
+        total: all parameters, those of similarities that are not active included.
+        similarity: trainable parameters of the active similarity.
+        deployed: parameters that are left after :func:`neural_similarity.merge`.
+    """
 
     trainable: int
     total: int
@@ -28,13 +36,13 @@ class TrainableSummary:
         share = 100 * self.trainable / max(self.total, 1)
         merged = f"; {self.deployed:,} once merged" if self.deployed != self.total else ""
         return (
-            f"trains {self.trainable:,} of {self.total:,} numbers ({share:.2f} %), "
+            f"trains {self.trainable:,} of {self.total:,} parameters ({share:.2f} %), "
             f"{self.similarity:,} of them similarity{merged}"
         )
 
 
 def similarity_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
-    """The numbers behind every similarity of the model, as an optimiser takes them.
+    """The parameters of the model's active similarity, for an optimiser.
 
     Example:
         >>> import neural_similarity as ns
@@ -53,22 +61,24 @@ def similarity_parameters(model: nn.Module) -> Iterator[nn.Parameter]:
 def freeze_backbone(
     model: nn.Module, also_train: str | Sequence[str] | None = None
 ) -> TrainableSummary:
-    """Leave only similarities and the classifier trainable; return how many numbers that is.
+    """Train only the active similarity and the classifier; return the number of parameters.
+
+    All other parameters are frozen, those of similarities that are not active included.
 
     Args:
-        model: any model with attached similarities.
+        model: any model with an active similarity.
         also_train: modules or parameters to train as well, by suffix list or regular expression
-            (everything inside a named module counts). None means the classifier: what the
-            model's ``get_classifier()`` returns where there is one, and its last ``nn.Linear``
-            otherwise. An empty list trains the similarities alone.
+            (a module stands for everything inside it). None means the classifier: what the
+            model's ``get_classifier()`` returns if it has that method, and its last ``nn.Linear``
+            otherwise. An empty list trains the similarity alone.
 
     Only gradients are switched off. BatchNorm still updates its running statistics in training
-    mode: keep the model in ``eval()`` while adapting if they are to stay.
+    mode: to keep them, leave the model in ``eval()`` while adapting.
     """
     if not list(named_similarities(model)):
         raise AttachError(
-            "freeze_backbone: expected a model with an attached similarity, got one without. "
-            "Nothing but the classifier would be left to train. Call attach first."
+            "freeze_backbone: expected a model with an attached similarity that is active, got one "
+            "without. Only the classifier would be trained. Call attach or set_similarity first."
         )
     if also_train is None:
         also = {id(p) for p in _classifier(model).parameters()}
@@ -81,13 +91,14 @@ def freeze_backbone(
 
 
 def trainable_summary(model: nn.Module) -> TrainableSummary:
-    """Count what the model trains, holds, and will hold once merged."""
+    """Count the parameters of the model: all, those that are trained, and those left by merging."""
     similarity = list(similarity_parameters(model))
-    # What is predicted from the input, or differs from position to position, cannot be merged.
+    # Similarities that depend on the input or on the position cannot be merged.
     merged = {
         p
         for module in model.modules()
-        for static in static_similarities(module).values()
+        for named in static_by_name(module).values()
+        for static in named.values()
         for p in static.parameters()
     }
     total = sum(p.numel() for p in model.parameters())
@@ -101,8 +112,8 @@ def trainable_summary(model: nn.Module) -> TrainableSummary:
 
 def _classifier(model: nn.Module) -> nn.Module:
     get_classifier = getattr(model, "get_classifier", None)
-    if callable(get_classifier) and isinstance(found := get_classifier(), nn.Module):
-        return found
+    if callable(get_classifier) and isinstance(classifier := get_classifier(), nn.Module):
+        return classifier
     inside = predictor_modules(model)
     linear = [m for m in model.modules() if isinstance(m, nn.Linear) and m not in inside]
     if not linear:
@@ -121,8 +132,8 @@ def _named_parameters(model: nn.Module, pattern: str | Sequence[str]) -> set[int
         one = part if isinstance(pattern, str) else [part]
         if not any(matches(name, one) for name in (*modules, *parameters)):
             raise AttachError(
-                f"freeze_backbone: expected also_train to name modules or parameters, got "
-                f"{part!r}, which means none in this model."
+                f"freeze_backbone: expected also_train to name modules or parameters of the model, "
+                f"got {part!r}, which matches none."
             )
     inside = (p for name, m in modules.items() if matches(name, pattern) for p in m.parameters())
     named = (p for name, p in parameters.items() if matches(name, pattern))

@@ -11,9 +11,12 @@ from torch.nn.utils import parametrize
 
 from ..errors import MergeError
 from ..nn._hooks import own_class
-from ..nn.dynamic import DynamicLayer
+from ..nn.dynamic_layer import DynamicLayer
 from ..nn.inventory import static_similarities
+from ..nn.parametrization import static_by_name
 from .probe import probe_output
+from .switch import list_similarities
+from .unmerge import check_can_keep, forget_layer, keep_layer
 
 __all__ = ["effective_state_dict", "merge"]
 
@@ -28,19 +31,29 @@ _TOLERANCE = {
     torch.float16: 2**-9,
 }
 
-# Merging leaves nothing of ours on a model, so what was merged is remembered here: merging it
-# again is a no-op, while merging a model that never had a similarity is a mistake worth an error.
+# Merging leaves nothing of this library on a model, so merged models are remembered here: merging
+# one again does nothing, while merging a model that never had a similarity is an error.
 _merged: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
 
-def merge(model: _Model) -> _Model:
-    r"""Replace every attached weight by :math:`M^\top W`, in place, and return the model.
+def merge(model: _Model, keep: bool = False) -> _Model:
+    r"""Merge the active similarity into the weights, in place, and return the model.
 
-    Afterwards the layers have their stock classes and keys, nothing of this library is left, and
-    the weights are the same ``Parameter`` objects as before (parametrizations of others on other
-    tensors stay). Each layer's output on random input is computed as it is and as it will be; if
-    any differs beyond rounding, nothing is changed.
-    A second merge does nothing. Dynamic similarities stay as they are.
+    Every weight W is replaced by :math:`M^\top W`.
+
+    Afterwards the layers have their stock classes, keys and order of parameters, nothing of this
+    library is left, and the weights are the same ``Parameter`` objects as before (parametrizations
+    from elsewhere on other tensors stay). Each layer's output on random input is computed before
+    and after; if any differs beyond rounding, nothing is changed. A second merge does nothing.
+
+    Similarities that are not active are removed and lost: save them first, or use ``keep``. Dynamic
+    similarities do not change.
+
+    Args:
+        model: with a static similarity.
+        keep: remember the original weights and all similarities, outside of the model, so that
+            :func:`neural_similarity.unmerge` can restore them. This needs the memory of the
+            merged weights once more. A copy of the model does not have them.
 
     Raises:
         MergeError: there is nothing to merge, or a layer's output would change.
@@ -51,23 +64,16 @@ def merge(model: _Model) -> _Model:
         >>> type(merge(ns.attach(model, ns.StaticSimilarity()))[0])
         <class 'torch.nn.modules.conv.Conv2d'>
     """
-    attached = {name: m for name, m in model.named_modules() if static_similarities(m)}
-    if not attached and model in _merged:
+    layers = {path: m for path, m in model.named_modules() if static_by_name(m)}
+    if not layers and model in _merged:
         return model
-    if not attached and any(isinstance(m, DynamicLayer) for m in model.modules()):
-        raise MergeError(
-            "merge: expected a static similarity, got only dynamic ones. They depend on the input, "
-            "so no single kernel equals them. Export the network as it is."
-        )
-    if not attached:
-        raise MergeError(
-            "merge: expected a model with an attached similarity, got one without. Call "
-            "neural_similarity.attach(model, config) first."
-        )
-    for name, module in attached.items():
-        _check_merged(name or "model", module)
-    for module in attached.values():
-        _merge_layer(module)
+    _check_active(model, layers)
+    for path, module in layers.items():
+        if keep:
+            check_can_keep(path or "model", module)
+        _check_merged(path or "model", module)
+    for module in layers.values():
+        _merge_layer(module, keep)
     _merged.update(model.modules())
     return model
 
@@ -75,17 +81,50 @@ def merge(model: _Model) -> _Model:
 def effective_state_dict(model: nn.Module) -> dict[str, Tensor]:
     """The ``state_dict`` that :func:`merge` would leave, without changing the model.
 
-    It loads into the stock network: ``plain.load_state_dict(effective_state_dict(model))``.
+    It contains the active similarity, and loads into the stock network:
+    ``plain.load_state_dict(effective_state_dict(model))``.
     """
     state = model.state_dict()
     for path, module in model.named_modules(remove_duplicate=False):
+        similarities = static_by_name(module)
+        if not similarities:
+            continue
         prefix = f"{path}." if path else ""
-        for weight in static_similarities(module):
-            inside = f"{prefix}parametrizations.{weight}."
-            for key in [key for key in state if key.startswith(inside)]:
-                del state[key]
-            state[prefix + weight] = _effective(module, weight)
+        weights = next(iter(similarities.values()))
+        inside = tuple(f"{prefix}parametrizations.{weight}." for weight in weights)
+        own = {
+            prefix + name: _effective(module, name) if name in weights else state[prefix + name]
+            for name in _stock_order(module, [*module._parameters, *weights])
+            if name in weights or prefix + name in state
+        }
+        before = dict(state)
+        state.clear()  # and not a new one: PyTorch keeps versions of modules beside the tensors
+        for key, tensor in before.items():
+            if key.startswith(prefix) and own.keys().isdisjoint(state):
+                state.update(own)  # the parameters of a module precede those of its children
+            if key not in own and not key.startswith(inside):
+                state[key] = tensor
     return state
+
+
+def _check_active(model: nn.Module, layers: dict[str, nn.Module]) -> None:
+    """Raise unless there is something to merge."""
+    if any(static_similarities(module) for module in layers.values()):
+        return
+    if any(isinstance(m, DynamicLayer) and m.active is not None for m in model.modules()):
+        raise MergeError(
+            "merge: expected a static similarity, got only dynamic ones. They depend on the input, "
+            "so no single kernel equals them. Export the network as it is."
+        )
+    if names := list_similarities(model):
+        raise MergeError(
+            f"merge: expected an active similarity, got none of {', '.join(map(repr, names))} "
+            f"active. Choose one with neural_similarity.set_similarity(model, name)."
+        )
+    raise MergeError(
+        "merge: expected a model with an attached similarity, got one without. Call "
+        "neural_similarity.attach(model, config) first."
+    )
 
 
 def _effective(module: nn.Module, weight: str) -> Tensor:
@@ -113,13 +152,13 @@ def _check_merged(name: str, module: nn.Module) -> None:
         raise MergeError(
             f"merge: expected layer {name!r} to give the same output after merging, got a "
             f"relative difference of {difference:.3g}, above {tolerance:.3g} for {before.dtype}. "
-            f"Its similarity is not a fixed function of its parameters, or its numbers are not "
+            f"Its similarity is not a fixed function of its parameters, or its parameters are not "
             f"finite. The model is unchanged."
         )
 
 
 def _plain_twin(module: nn.Module) -> nn.Module:
-    """The layer as merging will leave it, beside the layer; nothing is copied but weights."""
+    """The layer as merging will leave it, as a separate module; only the weights are copied."""
     cls = _merged_type(module)
     twin = cls.__new__(cls)
     twin.__dict__.update(nn.Module().__dict__)
@@ -134,23 +173,40 @@ def _plain_twin(module: nn.Module) -> nn.Module:
 
 
 def _merged_type(module: nn.Module) -> type[nn.Module]:
-    """The class that merging leaves: the stock one, unless the layer does more than that one."""
+    """The class that merging leaves: the stock one, unless the layer computes something else."""
     cls: type[nn.Module] = type(module).__bases__[0]  # below the one that parametrize made
     stock: type[nn.Module] = vars(cls).get("stock_class", cls)  # subclasses of ours stay
     return stock if stock.forward is cls.forward else cls
 
 
-def _merge_layer(module: nn.Module) -> None:
+def _merge_layer(module: nn.Module, keep: bool) -> None:
     own_class(module)
-    left = _merged_type(module)
-    for weight, similarity in static_similarities(module).items():
+    merged_type, similarities = _merged_type(module), static_by_name(module)
+    order = _stock_order(module, [*module._parameters, *next(iter(similarities.values()))])
+    if keep:
+        keep_layer(module, similarities)
+    else:
+        forget_layer(module)
+    for named in similarities.values():
+        for similarity in named.values():
+            if similarity.handle is not None:
+                similarity.handle.remove()
+    for weight in next(iter(similarities.values())):
         value = _effective(module, weight)
-        if similarity.handle is not None:
-            similarity.handle.remove()
         parametrize.remove_parametrizations(module, weight, leave_parametrized=False)
         with torch.no_grad():
             module.get_parameter(weight).set_(value)  # type: ignore[call-overload]
+    # Optimisers save their state by the order of parameters.
+    for name in order:
+        module._parameters[name] = module._parameters.pop(name)
     if not parametrize.is_parametrized(module):  # by others, on other tensors
-        module.__class__ = left
+        module.__class__ = merged_type
     if isinstance(module, nn.RNNBase):
         module._init_flat_weights()
+
+
+def _stock_order(module: nn.Module, names: list[str]) -> list[str]:
+    """The names of the layer's parameters, in the order that they had before the attachment."""
+    orders = [s.stock_order for named in static_by_name(module).values() for s in named.values()]
+    order = next(filter(None, orders), ())
+    return sorted(names, key=lambda name: order.index(name) if name in order else len(order))

@@ -13,7 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..nn.dynamic import DynamicLayer, DynamicLinear, DynamicLSTMCell
+from ..nn.dynamic import DynamicLinear, DynamicLSTMCell
+from ..nn.dynamic_layer import DynamicLayer
 from ..nn.inventory import layer_similarities
 from ..nn.positions import PositionSimilarity
 from ..nn.predicted import PredictedSimilarity
@@ -43,10 +44,10 @@ def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
 
     A dynamic layer's count includes its predictor's. A static similarity changes the kernel once
     for all images and counts nothing, merged or not. Normalisation, activation, pooling and masks
-    over whole maps are no more than a pass over the map, and count nothing.
+    over whole maps only pass over the map, and count nothing.
 
     Returns:
-        Layers in the order of the model; those that count nothing are left out. What a container
+        Layers in the order of the model, without those that count nothing. What a container
         computes between its layers counts under its own name.
 
     Example:
@@ -56,27 +57,27 @@ def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
     """
     operator = torch.ops.neural_similarity.similarity_conv2d
     counter = FlopCounterMode(display=False, custom_mapping={operator: _similarity_operations})
-    watch, layers = _Watch(counter), dict(_layers("", model))
+    meter, layers = _Meter(counter), dict(_layers("", model))
     with ExitStack() as stack:
         for name, module in layers.items():
-            stack.enter_context(module.register_forward_pre_hook(watch.begin))
-            stack.enter_context(module.register_forward_hook(watch.end_of(name)))
+            stack.enter_context(module.register_forward_pre_hook(meter.begin))
+            stack.enter_context(module.register_forward_hook(meter.end_of(name)))
         for context in (evaluation(model), _open_boxes(), torch.no_grad(), counter):
             stack.enter_context(context)
         model(example)
-    return {name: watch.spent[name] for name in layers if watch.spent[name]}
+    return {name: meter.spent[name] for name in layers if meter.spent[name]}
 
 
-class _Watch:
+class _Meter:
     """Charges each layer for what is computed while it runs, less what layers inside it run.
 
-    PyTorch's counter counts operations of matrices and convolutions, two a multiply-add.
+    PyTorch's counter counts operations of matrix products and convolutions, two per multiply-add.
     """
 
     def __init__(self, counter: FlopCounterMode) -> None:
         self.counter = counter
         self.spent: Counter[str] = Counter()
-        self.running: list[list[int]] = []  # the count at the beginning, and what layers inside ran
+        self.running: list[list[int]] = []  # the count at the start, and that of layers inside
 
     def begin(self, *_: Any) -> None:
         self.running.append([self.counter.get_total_flops(), 0])
@@ -96,7 +97,7 @@ class _Watch:
 def _layers(
     name: str, module: nn.Module, seen: set[nn.Module] | None = None
 ) -> Iterator[tuple[str, nn.Module]]:
-    """All modules but those inside a layer with a similarity: these count as one."""
+    """All modules except those inside a layer with a similarity: such a layer counts as one."""
     seen = set() if seen is None else seen
     if module in seen:
         return
@@ -111,7 +112,7 @@ def _similarity_operations(
     input: Sequence[int], weight: Sequence[int], similarity: Sequence[int], *_: Any,
     out_shape: Sequence[int], **__: Any,
 ) -> int:  # fmt: skip
-    """Those of the convolution, and of weighting or mixing its taps by M; two a multiply-add."""
+    """Operations of the convolution and of weighting or mixing its taps; two per multiply-add."""
     N, O, P, Q = out_shape
     taps = weight[2] * weight[3]
     mixing = taps * input[1] * (taps if len(similarity) == 5 else 1)
@@ -119,8 +120,7 @@ def _similarity_operations(
 
 
 def _features_weighted(module: nn.Module, output: Any) -> int:
-    """One multiplication a feature where a predicted diagonal weights features: no matrix, so the
-    counter does not see it."""
+    """Multiplications by a predicted diagonal: the counter sees matrix products alone."""
     rows: int
     if isinstance(module, DynamicLinear):
         rows, features = output.numel() // module.out_features, {"predictor": module.in_features}
@@ -138,7 +138,7 @@ def _features_weighted(module: nn.Module, output: Any) -> int:
 
 @contextmanager
 def _open_boxes() -> Iterator[None]:
-    """Attention and recurrent layers by single operations: the fused ones tell no counter."""
+    """Run attention and recurrent layers unfused: the counter does not see fused operations."""
     onednn: Any = torch.backends.mkldnn
     before = onednn.enabled, torch.backends.mha.get_fastpath_enabled()
     onednn.enabled = False

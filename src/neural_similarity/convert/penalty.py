@@ -16,14 +16,14 @@ __all__ = ["filter_orthogonality_penalty", "similarity_penalty"]
 def similarity_penalty(
     model: nn.Module, *, l1: float = 0.0, l2: float = 0.0, orthogonality: float = 0.0
 ) -> Tensor:
-    r"""A term to add to the loss, summed over all static similarities of the model.
+    r"""A term to add to the loss, summed over the active static similarity of every layer.
 
     .. math:: \lambda_1 \|M\|_1 + \lambda_2 \|M - I\|_F^2
         + \lambda_\perp \|M^\top M - I\|_F^2
 
     ``l1`` is the paper's soft sparsity; ``l2`` draws M towards the identity, that is, the layer
-    towards a plain convolution; ``orthogonality`` keeps M near a rotation. With several blocks in
-    a layer (scope ``"channel"`` or ``"kernel"``) the blocks are summed.
+    towards a plain convolution; ``orthogonality`` keeps M near a rotation. If a layer has several
+    blocks (scope ``"channel"`` or ``"kernel"``), they are summed.
 
     Example:
         >>> import neural_similarity as ns
@@ -38,8 +38,8 @@ def similarity_penalty(
             terms.append(_penalty(parametrization, l1, l2, orthogonality))
     if not terms:
         raise AttachError(
-            "similarity_penalty: expected a model with a static similarity attached, got one "
-            "without. Call attach first."
+            "similarity_penalty: expected a model with a static similarity that is active, got one "
+            "without. Call attach or set_similarity first."
         )
     return torch.stack(terms).sum()
 
@@ -49,13 +49,13 @@ def filter_orthogonality_penalty(model: nn.Module, weight: float = 2e-4) -> Tens
 
     .. math:: \frac{\lambda}{2} \sum_{\text{layers}} \| W W^\top - I \|_F^2
 
-    with a filter in each row of W and λ = ``weight``; 2e-4 is Appendix B's, the half its authors'.
-    Every convolution counts, that of a fully connected layer written as one and those of
-    attention among them; predictors of similarities do not, as they begin at zero. Filters of
-    different groups see different channels and are not compared. A layer with more filters than
-    numbers in a filter cannot reach zero.
+    with a filter in each row of W and λ = ``weight``. The default 2e-4 is that of Appendix B, and
+    the factor 1/2 that of the authors' code. Every convolution counts, also fully connected layers
+    written as convolutions and those of attention. Predictors do not count, as they begin at zero.
+    Filters of different groups see different channels and are not compared. A layer with more
+    filters than weights in one filter cannot reach zero.
 
-    Cost in multiply-adds: O² times the numbers of a filter, for each layer, whatever the batch.
+    Cost in multiply-adds: O² times the size of a filter, for each layer, whatever the batch.
 
     Example:
         >>> conv = nn.Conv2d(3, 8, 3)

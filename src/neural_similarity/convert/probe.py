@@ -1,4 +1,4 @@
-"""Run a layer or a model to look at it, and leave it as it was."""
+"""Run a layer or a model for inspection, and leave it unchanged."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def evaluation(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, was in training:
-            module.training = was
+        for module, mode in training:
+            module.training = mode
 
 
 def probe_output(module: nn.Module) -> Tensor:
-    """The layer's output on a few fixed random numbers, hooks and dropout left out."""
+    """The layer's output on fixed random input, without hooks and dropout."""
     weight_name, _ = next(iter(kernel_layouts(module, None, "probe")))
     weight = getattr(module, weight_name)
     generator = torch.Generator("cpu").manual_seed(0)

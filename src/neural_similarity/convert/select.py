@@ -1,4 +1,4 @@
-"""Which layers a configuration means: by suffix list, regular expression or ``"all-conv"``."""
+"""Which layers a configuration selects: by suffix list, regular expression or ``"all-conv"``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL_CONV = "all-conv"
 def select(
     model: nn.Module, target: str | Sequence[str], exclude: str | Sequence[str]
 ) -> dict[str, nn.Module]:
-    """The layers meant, by name, in the model's order; raises when there is none."""
+    """The selected layers, by name, in the model's order; raises if there are none."""
     if not isinstance(target, str):
         _every_suffix_means_something(model, target)
     names: dict[nn.Module, list[str]] = {}  # one module may have several names
@@ -30,16 +30,16 @@ def select(
             names.setdefault(module, []).append(name)
     _every_exclusion_means_something(names, exclude)
     chosen = {
-        known[0]: module
-        for module, known in names.items()
-        if any(_is_target(name, module, target) for name in known)
-        and not any(matches(name, exclude) for name in known)
+        own_names[0]: module
+        for module, own_names in names.items()
+        if any(_is_target(name, module, target) for name in own_names)
+        and not any(matches(name, exclude) for name in own_names)
     }
     if not chosen:
         kinds = sorted({type(m).__name__ for _, m in model.named_modules() if can_attach(m)})
         raise AttachError(
             f"attach: expected at least one layer for target_modules={target!r} and "
-            f"exclude_modules={exclude!r}, got none. Layers that could carry a similarity here: "
+            f"exclude_modules={exclude!r}, got none. Layers here that could have a similarity: "
             f"{', '.join(kinds) or 'none'}. Name some in target_modules, by suffix or by a "
             f"regular expression over whole names."
         )
@@ -62,30 +62,30 @@ def _is_target(name: str, module: nn.Module, target: str | Sequence[str]) -> boo
 def _every_suffix_means_something(model: nn.Module, target: Sequence[str]) -> None:
     modules = dict(model.named_modules(remove_duplicate=False))
     for suffix in target:
-        found = [name for name in modules if matches(name, [suffix])]
-        if any(can_attach(modules[name]) for name in found):
+        names = [name for name in modules if matches(name, [suffix])]
+        if any(can_attach(modules[name]) for name in names):
             continue
-        if found:
+        if names:
             raise AttachError(
                 f"attach: expected target_modules to name layers with a kernel, got {suffix!r}, "
-                f"which is a {type(modules[found[0]]).__name__}. Name the layers inside it, for "
-                f"example by the regular expression '{re.escape(found[0])}\\..*'."
+                f"which is a {type(modules[names[0]]).__name__}. Name the layers inside it, for "
+                f"example by the regular expression '{re.escape(names[0])}\\..*'."
             )
         near = difflib.get_close_matches(suffix, modules, n=1, cutoff=0.4)
         hint = f" The nearest is {near[0]!r}." if near else ""
         raise AttachError(
-            f"attach: expected target_modules to name layers of the model, got {suffix!r}, which "
-            f"ends no layer's name.{hint}"
+            f"attach: expected target_modules to name layers of the model, got {suffix!r}. No "
+            f"layer's name ends in it.{hint}"
         )
 
 
 def _every_exclusion_means_something(
     names: dict[nn.Module, list[str]], exclude: str | Sequence[str]
 ) -> None:
-    known = [name for several in names.values() for name in several]
+    all_names = [name for own_names in names.values() for name in own_names]
     for suffix in () if isinstance(exclude, str) else exclude:
-        if not any(matches(name, [suffix]) for name in known):
+        if not any(matches(name, [suffix]) for name in all_names):
             raise AttachError(
-                f"attach: expected exclude_modules to name modules of the model, got {suffix!r}, "
-                f"which ends no name."
+                f"attach: expected exclude_modules to name modules of the model, got {suffix!r}. "
+                f"No name ends in it."
             )

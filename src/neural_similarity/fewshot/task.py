@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,8 +173,7 @@ def begin_with(network: FewShotNetwork, source: FewShotRun, config: FewShotConfi
     trained = source.load_network().backbone
     similarity = build_similarity(config)
     if similarity is not None and source.config.similarity_kind() == "none":
-        layers = getattr(trained, "similarity_layers", similarity.target_modules)
-        attach(trained, replace(similarity, target_modules=layers))
+        attach(trained, similarity)
     network.backbone.load_state_dict(trained.state_dict())
 
 

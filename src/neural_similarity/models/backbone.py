@@ -1,9 +1,9 @@
-"""What all networks here have in common."""
+"""What all networks of this library have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -27,46 +27,74 @@ NormLayer = Callable[[int], nn.Module]
 
 
 class Backbone(nn.Module):
-    """A network for square images: features, then a classifier that reads them.
+    """A network for square images: a feature map, then a head with a classifier.
 
-    ``get_classifier()(forward_features(input))`` is ``forward(input)``.
+    The methods have timm's names and meanings. ``forward(input)`` is
+    ``forward_head(forward_features(input))``. With ``num_classes=0`` there is no classifier, and
+    the network returns the features ``(N, num_features)`` that a classifier would read.
 
     Attributes:
-        in_channels, image_size: what images look like.
-        num_features: how many numbers of an image the classifier reads.
+        num_classes: outputs of the classifier; 0 without one.
+        in_channels, image_size: of the images.
+        num_features: the length of the feature vector that the classifier reads.
         similarity_layers: a regular expression over the names of the layers that
-            :func:`~neural_similarity.create_model` puts a similarity on. They are also the ones
-            that ``conv_layer`` makes.
+            :func:`~neural_similarity.attach` selects by default. They are also the ones that
+            ``conv_layer`` makes.
     """
 
+    num_classes: int
     in_channels: int
     image_size: int
     num_features: int
     similarity_layers: str
-    classifier: nn.Module
+    classifier_name: ClassVar[str] = "classifier"
 
     def __init__(self, num_classes: int, in_channels: int, image_size: int) -> None:
         super().__init__()
         where = type(self).__name__
-        _check.whole_numbers(
-            where, num_classes=num_classes, in_channels=in_channels, image_size=image_size
-        )
+        _check.counts(where, num_classes=num_classes)
+        _check.whole_numbers(where, in_channels=in_channels, image_size=image_size)
+        self.num_classes = _check.plain_number(num_classes)
         self.in_channels, self.image_size = map(_check.plain_number, (in_channels, image_size))
 
     def get_classifier(self) -> nn.Module:
-        """The last layer, as in timm."""
-        return self.classifier
+        """The last layer, from features to scores; ``nn.Identity`` with ``num_classes=0``."""
+        return self.get_submodule(self.classifier_name)
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the classifier, in place, by a new one for so many classes; 0 removes it."""
+        _check.counts("reset_classifier", num_classes=num_classes)
+        like = next(self.parameters())
+        self.num_classes = _check.plain_number(num_classes)
+        classifier = self.make_classifier(self.num_classes).to(like.device, like.dtype)
+        setattr(self, self.classifier_name, classifier.train(self.training))
+
+    def make_classifier(self, num_classes: int) -> nn.Module:
+        """A new classifier, with PyTorch's initial weights."""
+        return nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
 
     def forward_features(self, input: Tensor) -> Tensor:
-        """What the classifier reads: ``(N, num_features)``."""
+        """The last feature map, before it is pooled or flattened: ``(N, C, h, w)``."""
         raise NotImplementedError
 
-    def forward(self, input: Tensor) -> Tensor:
-        scores: Tensor = self.get_classifier()(self.forward_features(input))
+    def pooled(self, features: Tensor) -> Tensor:
+        """From the feature map to what the classifier reads: ``(N, num_features)``."""
+        raise NotImplementedError
+
+    def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
+        """From the feature map to scores ``(N, num_classes)``.
+
+        With ``pre_logits``, or with ``num_classes=0``, it returns ``(N, num_features)``.
+        """
+        vectors = self.pooled(features)
+        scores: Tensor = vectors if pre_logits else self.get_classifier()(vectors)
         return scores
 
+    def forward(self, input: Tensor) -> Tensor:
+        return self.forward_head(self.forward_features(input))
+
     def check_images(self, input: Tensor) -> None:
-        """Raise unless the images have the size that the fully connected layer fits."""
+        """Raise unless the images have the size that the fully connected layer was made for."""
         expected = (self.in_channels, self.image_size, self.image_size)
         if tuple(input.shape[1:]) != expected:
             raise ShapeError(
@@ -79,15 +107,15 @@ class Backbone(nn.Module):
 def conv_norm_relu(
     channels: int, width: int, conv_layer: ConvLayer, norm_layer: NormLayer = nn.BatchNorm2d
 ) -> list[nn.Module]:
-    """A 3×3 convolution that keeps the size, what normalises it, and ReLU."""
+    """A 3×3 convolution that keeps the size, its normalisation, and ReLU."""
     conv = conv_layer(channels, width, 3, padding=1, bias=False)
     return [conv, norm_layer(width), nn.ReLU(inplace=True)]
 
 
 def max_pooled(layers: Sequence[nn.Module], pool: nn.MaxPool2d) -> nn.Sequential:
-    """Layers that end in ReLU, and max pooling.
+    """Layers that end in ReLU, with max pooling before the ReLU.
 
-    The two commute, bit for bit, gradients included. Pooled first there is less to rectify.
+    The two commute, bit for bit, gradients included, and ReLU on the pooled map is cheaper.
     """
     *before, relu = layers
     return nn.Sequential(*before, pool, relu)
@@ -98,9 +126,10 @@ def draw_from_he(
     *kinds: type[nn.Conv2d | nn.Linear],
     mode: Literal["fan_in", "fan_out"] = "fan_in",
 ) -> None:
-    """Draw the weights of these layers anew, from He's normal distribution.
+    """Draw new weights for these layers from the normal distribution of `He et al., 2015
+    <https://arxiv.org/abs/1502.01852>`_.
 
-    Similarities that came with ``conv_layer`` keep their own start.
+    Similarities that came with ``conv_layer`` keep their initial values.
     """
     inside = predictor_modules(model)
     for module in model.modules():
@@ -114,14 +143,14 @@ def draw_from_he(
 def pooled_side(where: str, image_size: int, poolings: int, entry_halvings: int = 0) -> int:
     """The side of the map behind the last pooling; raise if nothing is left.
 
-    Poolings drop an odd row and column (84 → 42 → 21 → 10). What halves at the entry is padded
-    and keeps them.
+    Poolings drop an odd row and column (84 → 42 → 21 → 10). Layers that halve the map at the entry
+    have padding and keep them.
     """
     least = 2**entry_halvings * ((1 << poolings) - 1) + 1
     if image_size < least:
         raise ShapeError(
             f"{where}: expected image_size of at least {least}, got {image_size}. {poolings} "
-            f"poolings would leave nothing of it. Enlarge the images, or take a network with fewer "
+            f"poolings would leave nothing of it. Enlarge the images, or use a network with fewer "
             f"poolings."
         )
     for _ in range(entry_halvings):

@@ -1,4 +1,7 @@
-"""The paper's plain networks (Appendix A): CNN-9, CNN-10, their CNN++, and the few-shot CNN-4."""
+"""The plain networks of the paper: CNN-9, CNN-10, their CNN++, and the few-shot CNN-4.
+
+Appendix A of `Liu et al., 2019 <https://arxiv.org/abs/1910.13003>`_.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ authors_batch_norm = partial(nn.BatchNorm2d, eps=1e-3, momentum=0.001)
 
 @dataclass(frozen=True)
 class Configuration:
-    """A row of the table: arguments of :class:`CNN`, and what they come to.
+    """A row of the table: arguments of :class:`CNN`, and how large the network is.
 
     Args:
-        parameters: numbers of the plain network for ``num_classes`` classes of colour images of
-            side ``image_size``.
+        parameters: of the plain network for ``num_classes`` classes of colour images of side
+            ``image_size``.
     """
 
     parameters: int
@@ -51,7 +54,7 @@ class Configuration:
     init: Init = "pytorch"
 
     def options(self) -> dict[str, Any]:
-        """What makes the network, its number of classes left open."""
+        """The arguments of :class:`CNN`, without the number of classes."""
         counted = ("parameters", "num_classes")
         return {name: value for name, value in asdict(self).items() if name not in counted}
 
@@ -78,20 +81,20 @@ class CNN(Backbone):
     A similarity goes to the convolutions of the stages, and ``conv_layer`` makes these alone.
 
     Args:
-        num_classes: outputs of the classifier.
+        num_classes: outputs of the classifier; 0 returns its input, ``(N, num_features)``.
         in_channels: channels of the image.
         image_size: side of the square image. Poolings drop an odd row and column: three of them
-            make 28 pixels 3, and 8 pixels 1.
+            reduce 28 pixels to 3, and 8 pixels to 1.
         width: filters in the first stage.
         growth: filters in each stage, as multiples of ``width``.
         depths: convolutions in each stage.
-        hidden: outputs of a fully connected layer with ReLU before the classifier; None leaves it
-            out, and the classifier reads the flattened map.
-        stem: what stands before the first stage: ``"none"``; ``"root"``, a plain 3×3 convolution;
-            ``"imagenet"``, a plain 7×7 one of stride 2 and 3×3 pooling of stride 2.
+        hidden: outputs of a fully connected layer with ReLU before the classifier. With None there
+            is no such layer, and the classifier reads the flattened map.
+        stem: the layers before the first stage: ``"none"``; ``"root"``, a plain 3×3 convolution;
+            ``"imagenet"``, a plain 7×7 convolution and a 3×3 pooling, both of stride 2.
         conv_classifier: write the classifier as a convolution over the whole map, without bias.
-        init: ``"pytorch"`` leaves every layer as PyTorch draws it; ``"he"`` draws weights from
-            He's normal distribution, as the authors' code does.
+        init: ``"pytorch"`` keeps PyTorch's initial weights; ``"he"`` draws them from He's normal
+            distribution, as the authors' code does.
         conv_layer: called as ``nn.Conv2d``.
         norm_layer: called with the number of channels; ``authors_batch_norm`` is the authors'.
 
@@ -99,7 +102,9 @@ class CNN(Backbone):
         >>> import torch
         >>> model = CNN(5, image_size=16, width=8, growth=(1, 2), depths=(1, 1), hidden=None)
         >>> model.forward_features(torch.randn(2, 3, 16, 16)).shape
-        torch.Size([2, 256])
+        torch.Size([2, 16, 4, 4])
+        >>> model.num_features
+        256
     """
 
     similarity_layers = r"stages\..*"
@@ -140,19 +145,24 @@ class CNN(Backbone):
         if hidden is not None:
             self.hidden.extend([nn.Linear(self.num_features, hidden), nn.ReLU(inplace=True)])
             self.num_features, channels, side = hidden, hidden, 1
-        self.classifier = (
-            _conv_classifier(channels, side, num_classes)
-            if conv_classifier
-            else nn.Linear(self.num_features, num_classes)
-        )
+        self.classifier_map = (channels, side) if conv_classifier else None
+        self.classifier = self.make_classifier(self.num_classes)
         if init == "he":
             draw_from_he(self, nn.Conv2d, nn.Linear)
 
+    def make_classifier(self, num_classes: int) -> nn.Module:
+        if self.classifier_map is None or not num_classes:
+            return super().make_classifier(num_classes)
+        return _conv_classifier(*self.classifier_map, num_classes)
+
     def forward_features(self, input: Tensor) -> Tensor:
-        """What the classifier reads: ``(N, num_features)``."""
         self.check_images(input)
-        features: Tensor = self.hidden(self.stages(self.stem(input)).flatten(1))
+        features: Tensor = self.stages(self.stem(input))
         return features
+
+    def pooled(self, features: Tensor) -> Tensor:
+        vectors: Tensor = self.hidden(features.flatten(1))
+        return vectors
 
 
 def _check_widths(

@@ -1,9 +1,8 @@
-"""Which networks there are, by name."""
+"""The networks by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from inspect import Parameter, signature
 from typing import Any
@@ -31,9 +30,13 @@ def register_model(name: str, make: Callable[..., nn.Module]) -> None:
     Args:
         name: what :func:`create_model` will call it.
         make: ``make(num_classes=..., in_channels=..., image_size=..., **options)`` builds it. If
-            the network has an attribute ``similarity_layers``, a regular expression, a similarity
-            goes to the layers it names; otherwise to all convolutions.
+            the network has an attribute ``similarity_layers``, a regular expression over the names
+            of its layers, a similarity goes to these; otherwise to all convolutions.
+
+    Raises:
+        DuplicateNameError: the name belongs to another network.
     """
+    _check.new_name("register_model", name, make, _REGISTRY)
     _REGISTRY[name] = make
 
 
@@ -49,14 +52,15 @@ def create_model(
 
     Args:
         name: one of :func:`list_models`.
-        num_classes: outputs of the classifier.
+        num_classes: outputs of the classifier. With 0 there is none, and the network returns
+            features, ``(N, num_features)``, as in timm.
         similarity: None or ``"none"``, ``"static"``, ``"dynamic"`` (both diagonal), or a
-            configuration. Unless it names layers itself (``target_modules``), it goes where the
-            paper has it: on the 3×3 convolutions, but not on a root layer. Weights drawn from one
-            seed are the same with and without.
+            configuration. Unless its ``target_modules`` names layers, it goes where the paper has
+            it: on the 3×3 convolutions, but not on a root layer. Weights drawn from one seed are
+            the same with and without a similarity.
         in_channels: channels of the images.
-        image_size: their side in pixels; None is the size that the network was designed for.
-        options: those of its class, such as ``width`` or ``conv_layer``.
+        image_size: their side in pixels; None means the size that the network was designed for.
+        options: of the network's class, such as ``width`` or ``conv_layer``.
 
     Example:
         >>> import torch
@@ -65,20 +69,18 @@ def create_model(
         torch.Size([2, 5])
         >>> type(model.get_classifier()).__name__
         'Linear'
+        >>> features = create_model("cnn9", num_classes=0, image_size=8)
+        >>> features(torch.randn(2, 3, 8, 8)).shape, features.num_features
+        (torch.Size([2, 256]), 256)
     """
     _check.known_name("create_model", "name", name, _REGISTRY)
     make, config = _REGISTRY[name], _similarity(similarity)
     _check_options(name, make, options)
     if image_size is not None:
         options["image_size"] = image_size
-    given = {"num_classes": num_classes, "in_channels": in_channels, **options}
-    model = make(**{name: _check.plain_number(value) for name, value in given.items()})
-    if config is None:
-        return model
-    layers = getattr(model, "similarity_layers", None)
-    if config.target_modules == "all-conv" and layers is not None:
-        config = replace(config, target_modules=layers)
-    return attach(model, config)
+    arguments = {"num_classes": num_classes, "in_channels": in_channels, **options}
+    model = make(**{key: _check.plain_number(value) for key, value in arguments.items()})
+    return model if config is None else attach(model, config)
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -90,18 +92,18 @@ def list_models(pattern: str = "*") -> list[str]:
     return sorted(name for name in _REGISTRY if fnmatchcase(name, pattern))
 
 
-def _similarity(given: object) -> StaticSimilarity | DynamicSimilarity | None:
-    if given is None or isinstance(given, StaticSimilarity | DynamicSimilarity):
-        return given
-    what = "similarity, where it is no StaticSimilarity or DynamicSimilarity,"
-    _check.known_name("create_model", what, given, _SIMILARITIES)
-    return _SIMILARITIES[str(given)]()
+def _similarity(similarity: object) -> StaticSimilarity | DynamicSimilarity | None:
+    if similarity is None or isinstance(similarity, StaticSimilarity | DynamicSimilarity):
+        return similarity
+    what = "similarity to be a StaticSimilarity, a DynamicSimilarity or"
+    _check.known_name("create_model", what, similarity, _SIMILARITIES)
+    return _SIMILARITIES[str(similarity)]()
 
 
 def _check_options(name: str, make: Callable[..., nn.Module], options: dict[str, Any]) -> None:
     parameters = signature(make).parameters
     if any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values()):
         return
-    known = set(parameters) - {"num_classes", "in_channels", "image_size"}
+    choices = set(parameters) - {"num_classes", "in_channels", "image_size"}
     for option in options:
-        _check.known_name(f"create_model({name!r})", "an option", option, known)
+        _check.known_name(f"create_model({name!r})", "an option", option, choices)

@@ -1,7 +1,8 @@
-"""Residual networks (He et al., 2016): ResNet-18, and the small ones for CIFAR.
+"""Residual networks: ResNet-18, and the small ones for CIFAR.
 
-The paper's networks are plain. These show a similarity beyond them, and give pretrained weights a
-place to go: the names of ResNet-18's parameters are torchvision's.
+`He et al., 2016 <https://arxiv.org/abs/1512.03385>`_. The paper's own networks have no shortcuts;
+these show a similarity in other networks. ResNet-18 loads pretrained weights, because the names of
+its parameters are torchvision's.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _UNEVEN = {34: (3, 4, 6, 3)}  # ResNet-34 alone does not give every stage the sa
 
 @dataclass(frozen=True)
 class Configuration:
-    """A row of the table: arguments of :class:`ResNet`, and what they come to.
+    """A row of the table: arguments of :class:`ResNet`, and how large the network is.
 
     Args:
-        parameters: numbers of the plain network for ``num_classes`` classes of colour images.
+        parameters: of the plain network for ``num_classes`` classes of colour images.
     """
 
     parameters: int
@@ -41,7 +42,7 @@ class Configuration:
     stem: Stem
 
     def options(self) -> dict[str, Any]:
-        """What makes the network, its number of classes left open."""
+        """The arguments of :class:`ResNet`, without the number of classes."""
         counted = ("parameters", "num_classes")
         return {name: value for name, value in asdict(self).items() if name not in counted}
 
@@ -58,15 +59,15 @@ class ResNet(Backbone):
     A similarity goes to the 3×3 convolutions, and ``conv_layer`` makes these alone.
 
     Args:
-        num_classes: outputs of the classifier.
+        num_classes: outputs of the classifier; 0 returns its input, ``(N, num_features)``.
         in_channels: channels of the image.
-        image_size: side of the images it is meant for; pooling over the whole map takes any other.
+        image_size: side of the images it is meant for; any other side works too.
         depth: layers in all: 2 more than a multiple of twice the stages (18; 20, 32, 44, 56, 110
             for CIFAR), or 34.
         widths: filters in each stage; each but the first halves the map.
         stem: ``"imagenet"``: a plain 7×7 convolution and a pooling, both of stride 2, and a 1×1
-            convolution past each block that changes the width. ``"cifar"``: a 3×3 convolution,
-            and zeros for the channels that a shortcut lacks, as in He et al.
+            convolution as the shortcut of each block that changes the width. ``"cifar"``: a 3×3
+            convolution, and zeros for the channels that a shortcut lacks, as in He et al.
         conv_layer: called as ``nn.Conv2d``.
         norm_layer: called with the number of channels.
 
@@ -76,6 +77,8 @@ class ResNet(Backbone):
         >>> model(torch.randn(2, 3, 20, 20)).shape
         torch.Size([2, 5])
     """
+
+    classifier_name = "fc"
 
     def __init__(
         self,
@@ -111,15 +114,11 @@ class ResNet(Backbone):
             rest = (make(width, width, stride=1) for _ in range(count - 1))
             self.add_module(self.stage_names[stage], nn.Sequential(first, *rest))
             channels = width
-        self.fc, self.num_features = nn.Linear(channels, num_classes), channels
+        self.num_features = channels
+        self.fc = self.make_classifier(self.num_classes)
         draw_from_he(self, nn.Conv2d, mode="fan_out")
 
-    def get_classifier(self) -> nn.Linear:
-        """The last layer, as in timm."""
-        return self.fc
-
     def forward_features(self, input: Tensor) -> Tensor:
-        """What the classifier reads: ``(N, num_features)``."""
         if input.dim() != 4 or input.shape[1] != self.in_channels:
             raise ShapeError(
                 f"ResNet: expected images of shape {('N', self.in_channels, 'H', 'W')}, got "
@@ -128,11 +127,14 @@ class ResNet(Backbone):
         features: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(input))))
         for name in self.stage_names:
             features = self.get_submodule(name)(features)
+        return features
+
+    def pooled(self, features: Tensor) -> Tensor:
         return features.mean((2, 3))
 
 
 class _Block(nn.Module):
-    """Two 3×3 convolutions, and what passes them by."""
+    """Two 3×3 convolutions and a shortcut."""
 
     def __init__(
         self,

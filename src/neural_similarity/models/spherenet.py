@@ -1,4 +1,7 @@
-"""The networks of Appendix B, Table 7: CNN-9 and SphereNet, with and without self-attention."""
+"""The networks of Appendix B, Table 7: CNN-9 and SphereNet, with and without self-attention.
+
+Appendix B of `Liu et al., 2019 <https://arxiv.org/abs/1910.13003>`_.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +47,14 @@ class SphereNet(Backbone):
     """Nine convolutions in three stages, a fully connected layer, a classifier.
 
     A stage is three 3×3 convolutions, each with BatchNorm and ReLU, then pooling, then perhaps
-    attention. The convolution is a parameter: ``SphereConv2d`` (cosine) makes SphereNet,
-    ``nn.Conv2d`` its plain twin; only the twin can take a dynamic similarity, which goes to the
-    convolutions of the stages. Add :func:`~neural_similarity.filter_orthogonality_penalty` to
-    the loss, as the paper does.
+    attention. The convolution is an argument: ``SphereConv2d`` (cosine) makes the network of
+    `SphereNet (Liu et al., 2017) <https://arxiv.org/abs/1711.03189>`_, ``nn.Conv2d`` a plain
+    network of the same size. Only the plain one can have a dynamic similarity, which goes to the
+    convolutions of the stages. Add :func:`~neural_similarity.filter_orthogonality_penalty` to the
+    loss, as the paper does.
 
     Args:
-        num_classes: outputs of the classifier.
+        num_classes: outputs of the classifier; 0 returns its input, ``(N, num_features)``.
         in_channels: channels of the image.
         image_size: side of the square image; poolings drop an odd row and column.
         widths: filters in each stage.
@@ -93,14 +97,18 @@ class SphereNet(Backbone):
         # A convolution as large as the map is fully connected, and can compare directions too.
         # As in the authors' code nothing stands between it and the classifier.
         self.fc = conv_layer(in_channels, hidden, side, bias=False)
-        self.classifier, self.num_features = nn.Linear(hidden, num_classes), hidden
+        self.num_features = hidden
+        self.classifier = self.make_classifier(self.num_classes)
         draw_from_he(self, nn.Conv2d)
 
     def forward_features(self, input: Tensor) -> Tensor:
-        """What the classifier reads: ``(N, hidden)``."""
         self.check_images(input)
-        features: Tensor = self.fc(self.stages(input))
-        return features.flatten(1)
+        features: Tensor = self.stages(input)
+        return features
+
+    def pooled(self, features: Tensor) -> Tensor:
+        vectors: Tensor = self.fc(features).flatten(1)
+        return vectors
 
 
 def _stage(channels: int, width: int, conv_layer: ConvLayer, attends: bool) -> nn.Sequential:

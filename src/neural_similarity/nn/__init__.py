@@ -1,4 +1,4 @@
-"""Layers with state."""
+"""Layers with a similarity, and what predicts it."""
 
 from .dynamic import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
 from .global_ import GlobalSimilarityConv2d

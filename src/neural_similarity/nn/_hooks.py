@@ -1,4 +1,4 @@
-"""Courtesies that a layer with a similarity needs to behave like a stock one."""
+"""Hooks that let a layer with a similarity behave like a stock one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = [
 
 
 def accept_stock_keys(module: nn.Module) -> RemovableHandle:
-    """Let a layer's ``load_state_dict`` take a checkpoint made before the similarity was attached.
+    """Let a layer's ``load_state_dict`` accept a checkpoint from before the attachment.
 
-    The stock key ``weight`` is read as the weight behind the similarity, and the similarity
-    keeps its values. Whoever removes the parametrization removes the returned handle.
+    The stock key ``weight`` is loaded into the weight behind the similarity, and the similarity
+    keeps its values. Code that removes the parametrization must remove the returned handle too.
     """
     handle: RemovableHandle = module.register_load_state_dict_pre_hook(_rename_stock_keys)
     return handle
@@ -44,9 +44,10 @@ def _rename_stock_keys(
 
 
 def accept_missing_similarity(module: nn.Module) -> None:
-    """Let a dynamic layer's ``load_state_dict`` take a checkpoint without any predictor.
+    """Let a layer's ``load_state_dict`` accept a checkpoint without any similarity.
 
-    The predictor keeps its values. A checkpoint with half a predictor is refused as ever.
+    The similarity keeps its values. A checkpoint with a part of one is refused as usual. The layer
+    has a method ``similarity_children`` that returns the child modules in question, by name.
     """
     module.register_load_state_dict_pre_hook(_fill_in_similarity)
 
@@ -54,8 +55,8 @@ def accept_missing_similarity(module: nn.Module) -> None:
 def _fill_in_similarity(module: Any, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
     present = {
         f"{prefix}{name}.{key}": value
-        for name, prediction in module.predictions().items()
-        for key, value in prediction.state_dict().items()
+        for name, child in module.similarity_children().items()
+        for key, value in child.state_dict().items()
     }
     if present.keys().isdisjoint(state_dict):
         state_dict.update(present)
@@ -64,8 +65,8 @@ def _fill_in_similarity(module: Any, state_dict: dict[str, Tensor], prefix: str,
 def insist_on_calls(module: nn.Module) -> None:
     """Keep ``nn.TransformerEncoderLayer`` from using a layer's weight without calling the layer.
 
-    In evaluation it takes the weights of its linear layers for a fused kernel, unless one of them
-    has a hook: this one does nothing.
+    In evaluation mode it passes the weights of its linear layers to a fused kernel, unless one of
+    them has a hook. The hook itself does nothing.
     """
     module.register_forward_pre_hook(_nothing)
 
@@ -77,21 +78,21 @@ def _nothing(module: nn.Module, inputs: Any) -> None:
 def make_copyable(module: nn.Module) -> None:
     """Let a parametrized recurrent layer be deep-copied.
 
-    Recurrent layers keep a list of their weights as last used. Under a parametrization these are
-    results of a computation, which PyTorch refuses to copy; the copy makes its own list.
+    Recurrent layers keep a list of the weights they used last. Under a parametrization these are
+    results of a computation, which PyTorch refuses to copy. The copy makes its own list.
     """
     if not isinstance(module, nn.RNNBase):
         return
-    cls: Any = type(module)  # parametrize gave the layer a class of its own: safe to extend
+    cls: Any = type(module)  # parametrize made this class for the layer alone: safe to extend
     stock_deepcopy = cls.__deepcopy__
 
     def deepcopy(self: Any, memo: dict[int, Any]) -> Any:
-        kept = self._flat_weights, self._flat_weight_refs
+        before = self._flat_weights, self._flat_weight_refs
         self._flat_weights, self._flat_weight_refs = [], []
         try:
             copy = stock_deepcopy(self, memo)
         finally:
-            self._flat_weights, self._flat_weight_refs = kept
+            self._flat_weights, self._flat_weight_refs = before
         copy._init_flat_weights()
         return copy
 
@@ -99,7 +100,7 @@ def make_copyable(module: nn.Module) -> None:
 
 
 def own_class(module: nn.Module) -> None:
-    """Give a parametrized layer its class for itself alone.
+    """Give a parametrized layer a class that no other layer shares.
 
     A deep copy shares the class that ``parametrize`` made for the original, and removing a
     parametrization edits that class: without this, merging a copy would break the original.

@@ -1,4 +1,4 @@
-"""Padding of any kind, as numbers of zeros where possible and done beforehand where not."""
+"""Padding of any kind: as a count of zeros where possible, otherwise applied to the input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["explicit_padding"]
 
 
 def explicit_padding(conv: nn.Conv1d | nn.Conv2d, input: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-    """The input, padded if zeros on both sides cannot say it, and the zeros still to be added."""
+    """The input, padded if equal zeros on both sides are not enough, and the zeros still to add."""
     nothing = (0,) * len(conv.kernel_size)
     if conv.padding_mode != "zeros":
         mode = conv.padding_mode

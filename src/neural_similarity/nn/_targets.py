@@ -11,8 +11,9 @@ __all__ = ["check_pattern", "check_targets"]
 
 
 def check_targets(where: str, target: object, exclude: object, block_size: object) -> None:
-    """Raise unless the settings are of the kinds that are documented."""
-    check_pattern(where, "target_modules", target)
+    """Raise unless the settings have the documented types."""
+    if target is not None:
+        check_pattern(where, "target_modules", target)
     check_pattern(where, "exclude_modules", exclude)
     if block_size is not None and not _check.is_whole(block_size):
         raise AttachError(

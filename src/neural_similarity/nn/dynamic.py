@@ -2,87 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
-
 import torch
 from torch import Tensor, nn
 
-from .. import structures
 from .._shapes import pair
-from ..errors import AttachError, ShapeError
+from ..errors import ShapeError
 from ..ops import similarity_conv2d
-from ..structures import Block, Structure
-from ._hooks import accept_missing_similarity, insist_on_calls
+from ..structures import Block
+from ._hooks import insist_on_calls
 from ._padding import explicit_padding
+from .dynamic_layer import DynamicLayer, Sites
 from .layouts import features_in_block
-from .predicted import PredictedSimilarity, predicted_numbers
-from .predictors import ConvPredictor, PredictorConfig, SpherePredictor, TwoLayers, Window
+from .predicted import PredictedSimilarity
+from .predictors import Window
 
-__all__ = [
-    "DynamicConv1d",
-    "DynamicConv2d",
-    "DynamicLSTMCell",
-    "DynamicLayer",
-    "DynamicLinear",
-    "predictions_for",
-]
-
-# For each predictor by name: the block of M, the channels it sees, its kernel size.
-Sites = dict[str, tuple[Block, int, tuple[int, int] | None]]
-
-
-class DynamicLayer(nn.Module):
-    """What dynamic layers have in common: a stock layer, predictors, and perhaps a kernel shape.
-
-    Not used by itself. ``weight`` and ``bias`` keep their stock keys, so pretrained weights load.
-    """
-
-    stock_class: ClassVar[type[nn.Module]]
-    structure: Structure
-    block_size: int | None
-    config: Any = None
-
-    def __init__(
-        self,
-        *args: Any,
-        structure: str | Structure = "diagonal",
-        predictor: PredictorConfig | nn.Module | None = None,
-        block_size: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, **kwargs)  # the stock layer's constructor
-        where = type(self).__name__
-        resolved = structures.resolve(structure, where)
-        made = predictions_for(type(self), self, resolved, predictor, block_size, where)
-        self.install(resolved, block_size, made)
-
-    def sites(self, block_size: int | None) -> Sites:
-        """What has to be predicted where; asks nothing of the layer but its stock attributes."""
-        raise NotImplementedError
-
-    def install(
-        self,
-        structure: Structure,
-        block_size: int | None,
-        predictions: dict[str, PredictedSimilarity],
-    ) -> None:
-        """Add predictors, made by :func:`predictions_for`, to the stock layer."""
-        self.structure = structure
-        self.block_size = block_size
-        weight = next(self.parameters(recurse=False))
-        for name, prediction in predictions.items():
-            self.add_module(name, prediction.to(weight.device, weight.dtype).train(self.training))
-        accept_missing_similarity(self)
-
-    def predictions(self) -> dict[str, PredictedSimilarity]:
-        """The predictors, by name."""
-        children = self.named_children()
-        return {name: p for name, p in children if isinstance(p, PredictedSimilarity)}
+__all__ = ["DynamicConv1d", "DynamicConv2d", "DynamicLSTMCell", "DynamicLayer", "DynamicLinear"]
 
 
 class DynamicConv2d(DynamicLayer, nn.Conv2d):
     r"""``nn.Conv2d`` whose similarity is predicted from its input at every output position.
+
+    This is the dynamic similarity of `Liu et al., 2019, Section 3.3
+    <https://arxiv.org/abs/1910.13003>`_.
 
     .. math:: y_{n,o,l} = b_o
         + \sum_c \sum_i \sum_j W_{o,c,i} \, M_\theta(X)_{n,i,j,l} \, X_{n,c,j,l}
@@ -92,14 +33,15 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
     Args:
         structure: what M may be, by name or as an object. ``KernelShape(R)`` makes D static and
             predicts R (Section 3.5).
-        predictor: :class:`SpherePredictor` (the default), :class:`ConvPredictor`, or a module of
-            your own: ``(input, window) -> (N, numbers, P, Q)``, to which the identity is added.
+        predictor: :class:`SpherePredictor` (the default), :class:`ConvPredictor`, or any module
+            ``(input, window) -> (N, parameters, P, Q)``, to whose output the identity is added.
 
-    Cost: that of the convolution, its similarity (see
+    Cost: the convolution, its similarity (see
     :func:`~neural_similarity.ops.similarity_conv2d`), and the predictor's two convolutions.
 
     Example:
-        >>> conv = DynamicConv2d(4, 8, 3, padding=1, predictor=SpherePredictor(hidden=16))
+        >>> import neural_similarity as ns
+        >>> conv = DynamicConv2d(4, 8, 3, padding=1, predictor=ns.SpherePredictor(hidden=16))
         >>> plain = nn.Conv2d(4, 8, 3, padding=1)
         >>> _ = conv.load_state_dict(plain.state_dict())       # stock keys
         >>> image = torch.randn(2, 4, 8, 8)
@@ -122,8 +64,10 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() == 3:
             return self.forward(input[None])[0]
+        if self.active is None:
+            return super().forward(input)
         padded, padding = explicit_padding(self, input)
-        weight = self.predictor.shaped(self.weight)
+        weight = self.prediction("predictor").shaped(self.weight)
         similarity = self._predict(padded, padding)
         return similarity_conv2d(
             padded, weight, similarity, self.bias, self.stride, padding, self.dilation, self.groups
@@ -131,7 +75,7 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
 
     def _predict(self, padded: Tensor, padding: tuple[int, ...]) -> Tensor:
         window = Window(pair(self.stride), pair(padding), pair(self.dilation))
-        M: Tensor = self.predictor(padded, window)
+        M: Tensor = self.prediction("predictor")(padded, window)
         return M
 
 
@@ -152,11 +96,14 @@ class DynamicConv1d(DynamicLayer, nn.Conv1d):
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() == 2:
             return self.forward(input[None])[0]
+        if self.active is None:
+            return super().forward(input)
         input, padding = explicit_padding(self, input)
+        predictor = self.prediction("predictor")
         window = Window((1, self.stride[0]), (0, padding[0]), (1, self.dilation[0]))
         row = input.unsqueeze(2)  # an image of one row
-        weight = self.predictor.shaped(self.weight).unsqueeze(2)
-        similarity = self.predictor(row, window)
+        weight = predictor.shaped(self.weight).unsqueeze(2)
+        similarity = predictor(row, window)
         return similarity_conv2d(row, weight, similarity, self.bias, *window, self.groups).squeeze(
             2
         )
@@ -166,7 +113,8 @@ class DynamicLinear(DynamicLayer, nn.Linear):
     r"""``nn.Linear`` with a predicted similarity: :math:`y = W M_\theta(x) x + b`.
 
     Args:
-        block_size: how many input features one M spans, shared by all blocks; None is all.
+        block_size: how many input features one M spans; all blocks share it. None means all
+            features.
 
     Example:
         >>> DynamicLinear(12, 5, block_size=4)(torch.randn(2, 7, 12)).shape
@@ -180,24 +128,22 @@ class DynamicLinear(DynamicLayer, nn.Linear):
         size = features_in_block(self.in_features, block_size, type(self).__name__)
         return {"predictor": (Block((size,)), self.in_features, None)}
 
-    def install(
-        self,
-        structure: Structure,
-        block_size: int | None,
-        predictions: dict[str, PredictedSimilarity],
-    ) -> None:
-        super().install(structure, block_size, predictions)
+    def on_first_install(self) -> None:
+        super().on_first_install()
         insist_on_calls(self)
 
     def forward(self, input: Tensor) -> Tensor:
+        if self.active is None:
+            return super().forward(input)
         if input.is_nested:
             raise ShapeError(
                 "DynamicLinear: expected a tensor with padding, got a nested one. In an "
                 "nn.TransformerEncoder set use_nested_tensor to False."
             )
+        predictor = self.prediction("predictor")
         flat = input.reshape(-1, self.in_features)
-        mixed = mix(flat, self.predictor(flat)).reshape(input.shape)
-        return nn.functional.linear(mixed, self.predictor.shaped(self.weight), self.bias)
+        mixed = mix(flat, predictor(flat)).reshape(input.shape)
+        return nn.functional.linear(mixed, predictor.shaped(self.weight), self.bias)
 
 
 class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
@@ -232,6 +178,8 @@ class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
     def forward(
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
+        if self.active is None:
+            return super().forward(input, hx)
         if input.dim() == 1:
             state = None if hx is None else (hx[0][None], hx[1][None])
             hidden, memory = self.forward(input[None], state)
@@ -241,10 +189,11 @@ class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
             hx = (zeros, zeros)
         hidden, memory = hx
         seen = torch.cat([input, hidden], dim=1)
-        input = mix(input, self.predictor_ih(seen))
-        hidden = mix(hidden, self.predictor_hh(seen))
-        weight_ih = self.predictor_ih.shaped(self.weight_ih)
-        weight_hh = self.predictor_hh.shaped(self.weight_hh)
+        predictor_ih, predictor_hh = map(self.prediction, ("predictor_ih", "predictor_hh"))
+        input = mix(input, predictor_ih(seen))
+        hidden = mix(hidden, predictor_hh(seen))
+        weight_ih = predictor_ih.shaped(self.weight_ih)
+        weight_hh = predictor_hh.shaped(self.weight_hh)
         return torch.lstm_cell(
             input, (hidden, memory), weight_ih, weight_hh, self.bias_ih, self.bias_hh
         )
@@ -257,37 +206,3 @@ def mix(features: Tensor, similarity: Tensor) -> Tensor:
     if similarity.dim() == 2:
         return (blocks * similarity[:, None]).reshape(features.shape)
     return torch.bmm(blocks, similarity.mT).reshape(features.shape)
-
-
-NetworkMaker = Callable[[PredictorConfig, int, int, "tuple[int, int] | None"], nn.Module]
-
-
-def predictions_for(
-    cls: type[DynamicLayer],
-    module: nn.Module,
-    structure: Structure,
-    predictor: PredictorConfig | nn.Module | None,
-    block_size: int | None,
-    where: str,
-    make_network: NetworkMaker = TwoLayers,
-) -> dict[str, PredictedSimilarity]:
-    """The predictors that would make ``module`` a layer of class ``cls``; changes nothing."""
-    if predictor is None:
-        predictor = SpherePredictor()
-    if not isinstance(predictor, SpherePredictor | ConvPredictor | nn.Module):
-        raise AttachError(
-            f"{where}: expected predictor to be a SpherePredictor, a ConvPredictor or a module of "
-            f"your own, got {predictor!r}."
-        )
-    made = {}
-    for name, (block, channels, kernel_size) in cls.sites(module, block_size).items():  # type: ignore[arg-type]
-        structure.check(block, where)
-        if isinstance(predictor, nn.Module):
-            network, residual = predictor, True
-        else:
-            config = predictor.for_structure(structure, dense=kernel_size is None)
-            outputs = predicted_numbers(structure, block)
-            network = make_network(config, channels, outputs, kernel_size)
-            residual = config.residual
-        made[name] = PredictedSimilarity(network, structure, block, residual)
-    return made

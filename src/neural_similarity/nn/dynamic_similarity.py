@@ -11,14 +11,9 @@ from .. import _check, structures
 from ..errors import AttachError
 from ..structures import Structure
 from ._targets import check_targets
-from .dynamic import (
-    DynamicConv1d,
-    DynamicConv2d,
-    DynamicLayer,
-    DynamicLinear,
-    DynamicLSTMCell,
-    predictions_for,
-)
+from .dynamic import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
+from .dynamic_layer import DynamicLayer, Installed, predictions_for
+from .names import DEFAULT_NAME
 from .predicted import PredictedSimilarity
 from .predictors import (
     ConvPredictor,
@@ -39,16 +34,18 @@ _DYNAMIC: dict[type[nn.Module], type[DynamicLayer]] = {
 
 @dataclass(frozen=True)
 class DynamicSimilarity:
-    """Configuration of a dynamic similarity: what M may be, who predicts it, and where it goes.
+    """Configuration of a dynamic similarity (`Section 3.3 <https://arxiv.org/abs/1910.13003>`_).
+
+    It says what M may be, what predicts it, and which layers get a similarity.
 
     Args:
         structure: a name or a structure; ``KernelShape(R)`` keeps D static and predicts R.
         predictor: :class:`SpherePredictor` or :class:`ConvPredictor`.
-        shared: False gives each layer a predictor of its own (disjoint). True makes one for all
-            layers of one kernel size, behind a 3×3 adaptation to ``shared_width`` channels for
-            each input width (Section 3.3.2).
-        shared_width: the width that adaptations lead to.
-        block_size: for Linear and LSTMCell, how many input features one M spans; None is all.
+        shared: False gives each layer its own predictor (disjoint). True makes one predictor for
+            all layers with the same kernel size, behind a 3×3 adaptation to ``shared_width``
+            channels for each input width (Section 3.3.2).
+        shared_width: how many channels the adaptations return.
+        block_size: for Linear and LSTMCell, how many input features one M spans; None means all.
         target_modules, exclude_modules: as in :class:`StaticSimilarity`.
 
     Example:
@@ -66,7 +63,7 @@ class DynamicSimilarity:
     shared: bool = False
     shared_width: int = 64
     block_size: int | None = None
-    target_modules: str | tuple[str, ...] | list[str] = "all-conv"
+    target_modules: str | tuple[str, ...] | list[str] | None = None
     exclude_modules: str | tuple[str, ...] | list[str] = ()
 
     def __post_init__(self) -> None:
@@ -84,37 +81,43 @@ class DynamicSimilarity:
         if not isinstance(self.predictor, SpherePredictor | ConvPredictor):
             raise AttachError(
                 f"DynamicSimilarity: expected predictor to be a SpherePredictor or ConvPredictor, "
-                f"got {type(self.predictor).__name__}. Each layer needs one of its own size; a "
-                f"module of your own goes to one layer, by DynamicConv2d(predictor=...)."
+                f"got {type(self.predictor).__name__}. Each layer needs a predictor of its size. "
+                f"Pass a module to one layer instead, as DynamicConv2d(predictor=...)."
             )
 
-    def prepare(self, chosen: dict[str, nn.Module]) -> dict[str, dict[str, PredictedSimilarity]]:
-        """The predictors for each layer, all checks made; changes nothing."""
+    def prepare(
+        self, chosen: dict[str, nn.Module], name: str = DEFAULT_NAME
+    ) -> dict[str, dict[str, PredictedSimilarity]]:
+        """The predictors for each layer, after all checks; changes nothing."""
         structure = structures.resolve(self.structure, "DynamicSimilarity")
         make = _SharedNetworks(self.shared_width) if self.shared else TwoLayers
         return {
-            name: predictions_for(
-                _dynamic_class(module, name),
+            path: predictions_for(
+                _dynamic_class(module, path),
                 module,
                 structure,
                 self.predictor,
                 self.block_size,
-                name or "model",
+                path or "model",
                 make,
             )
-            for name, module in chosen.items()
+            for path, module in chosen.items()
         }
 
-    def apply(self, module: nn.Module, made: dict[str, PredictedSimilarity]) -> None:
-        """Turn a stock layer, in place, into its dynamic version: parameters stay the same."""
-        cls = _dynamic_class(module, "model")
-        module.__class__ = cls
+    def apply(
+        self,
+        module: nn.Module,
+        similarities: dict[str, PredictedSimilarity],
+        name: str = DEFAULT_NAME,
+    ) -> None:
+        """Make a layer dynamic, in place, or add to a dynamic one; its parameters do not change."""
+        module.__class__ = _dynamic_class(module, "model")
         assert isinstance(module, DynamicLayer)
-        module.config = self
-        module.install(structures.resolve(self.structure), self.block_size, made)
+        installed = Installed(structures.resolve(self.structure), self.block_size, self)
+        module.install(installed, similarities, name)
 
     def to_config(self) -> dict[str, Any]:
-        """Plain values, for a file; without the targets, which the file lists layer by layer."""
+        """Plain values, for a file; without the targets, because the file lists every layer."""
         return {
             "mode": "dynamic",
             "structure": structures.resolve(self.structure).to_config(),
@@ -178,11 +181,13 @@ class _SharedNetwork(nn.Module):
 
 
 def _dynamic_class(module: nn.Module, where: str) -> type[DynamicLayer]:
+    if isinstance(module, DynamicLayer):
+        return type(module)
     cls = _DYNAMIC.get(type(module))
     if cls is None:
-        known = ", ".join(stock.__name__ for stock in _DYNAMIC)
+        choices = ", ".join(stock.__name__ for stock in _DYNAMIC)
         raise AttachError(
-            f"{where or 'model'}: expected a layer of which there is a dynamic version ({known}), "
-            f"got {type(module).__name__}. Name the layer in exclude_modules."
+            f"{where or 'model'}: expected a layer that has a dynamic version ({choices}), got "
+            f"{type(module).__name__}. Name the layer in exclude_modules."
         )
     return cls

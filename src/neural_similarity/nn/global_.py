@@ -29,8 +29,10 @@ _ATTENTION = ("attention", "plain_attention")
 class GlobalSimilarityConv2d(nn.Conv2d):
     r"""``nn.Conv2d`` of a map whose positions are first mixed: :math:`W_G^\top M_G X_F`.
 
-    Stride 1 and size-preserving, so padding need not be given. ``weight`` and ``bias`` keep their
-    stock keys, and a checkpoint of a plain convolution loads.
+    This is the global similarity of `Liu et al., 2019, Appendix B
+    <https://arxiv.org/abs/1910.13003>`_. The layer has stride 1 and keeps the size of the map, so
+    ``padding`` can be left out. ``weight`` and ``bias`` keep their stock keys, and a checkpoint of
+    a plain convolution loads.
 
     ======================================  ====================================================
     given                                   M_G
@@ -44,15 +46,15 @@ class GlobalSimilarityConv2d(nn.Conv2d):
     ======================================  ====================================================
 
     All start as the plain convolution, except ``"plain_attention"``: its M has rank C at most and
-    is quadratic in the input, so no choice of numbers makes it the identity (and ``"dilated"``,
+    is quadratic in the input, so no choice of parameters makes it the identity (and ``"dilated"``,
     which removes positions by definition).
 
     Args:
         structure: as above, by name or as a structure object.
         size: the map's height and width, for a static similarity.
-        predictor: :class:`SpherePredictor`, :class:`ConvPredictor`, or a module of your own
+        predictor: :class:`SpherePredictor`, :class:`ConvPredictor`, or any module
             ``(input, window) -> (N, 1, H, W)``, for a dynamic mask.
-        width: channels of query and key for ``"attention"``; None is C/8.
+        width: channels of query and key for ``"attention"``; None means C/8.
 
     The other arguments are :class:`torch.nn.Conv2d`'s. For costs see
     :func:`~neural_similarity.ops.global_similarity_conv2d` and
@@ -98,20 +100,20 @@ class GlobalSimilarityConv2d(nn.Conv2d):
         _check.known_name(where, "structure", name, (*structures.list_structures(), *_ATTENTION))
         _check_options(where, name, size, predictor, width)
         super().__init__(in_channels, out_channels, kernel, 1, keep, dilated, *args, **kwargs)
-        made: PositionSimilarity
+        similarity: PositionSimilarity
         if name == "attention":
-            made = SelfAttention2d(in_channels, width)
+            similarity = SelfAttention2d(in_channels, width)
         elif name == "plain_attention":
-            made = PlainAttention(in_channels)
+            similarity = PlainAttention(in_channels)
         elif predictor is not None:
-            made = PredictedMask(in_channels, kernel, dilated, predictor)
+            similarity = PredictedMask(in_channels, kernel, dilated, predictor)
         else:
             assert size is not None
-            made = StaticPositions(structures.resolve(structure, where), pair(size), where)
-        self.similarity = made.to(self.weight.device, self.weight.dtype)
+            similarity = StaticPositions(structures.resolve(structure, where), pair(size), where)
+        self.similarity = similarity.to(self.weight.device, self.weight.dtype)
         accept_missing_similarity(self)
 
-    def predictions(self) -> dict[str, nn.Module]:
+    def similarity_children(self) -> dict[str, nn.Module]:
         """What a checkpoint of the stock layer lacks, by name."""
         return {"similarity": self.similarity}
 
@@ -130,7 +132,7 @@ class GlobalSimilarityConv2d(nn.Conv2d):
 def _check_options(
     where: str, structure: str, size: object, predictor: object, width: int | None
 ) -> None:
-    """Every option belongs to some structures; one that would do nothing is a mistake."""
+    """Raise if an option does not belong to the structure: it would have no effect."""
     if width is not None and structure != "attention":
         raise ShapeError(
             f"{where}: expected no width for structure {structure!r}, got {width}. It is the width "
@@ -139,21 +141,21 @@ def _check_options(
     if width is not None:
         _check.attention_width(where, width)
     if structure in _ATTENTION:
-        for what, given in (("size", size), ("predictor", predictor)):
-            if given is not None:
+        for what, value in (("size", size), ("predictor", predictor)):
+            if value is not None:
                 raise ShapeError(
-                    f"{where}: expected no {what} for structure {structure!r}, got {given!r}. "
+                    f"{where}: expected no {what} for structure {structure!r}, got {value!r}. "
                     f"Attention makes its matrix from the map itself, of any size."
                 )
     elif predictor is not None and (structure != "diagonal" or size is not None):
         raise ShapeError(
             f"{where}: expected a predictor with structure 'diagonal' and no size, got structure "
-            f"{structure!r} and size {size}. A predictor gives one number at each position of any "
-            f"map. For a matrix from the input use 'attention'."
+            f"{structure!r} and size {size}. A predictor predicts one parameter at each position "
+            f"of any map. For a matrix from the input use 'attention'."
         )
     elif predictor is None and size is None:
         raise ShapeError(
             f"{where}: expected size=(H, W) for structure {structure!r}, got None. A static "
-            f"similarity has numbers for every position. Give the size of the map"
+            f"similarity has parameters for every position. Give the size of the map"
             + (", or a predictor for a dynamic one." if structure == "diagonal" else ".")
         )

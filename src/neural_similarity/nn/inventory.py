@@ -1,21 +1,24 @@
-"""Which similarities a layer or a model has, of whatever kind."""
+"""Which similarities a layer or a model has, of whatever kind, and which of them it uses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch import nn
 
-from .dynamic import DynamicLayer
+from .dynamic_layer import DynamicLayer
+from .parametrization import SimilarityParametrization, activate_static, static_by_name
 from .positions import PositionSimilarity
 from .predicted import PredictedSimilarity
-from .static import SimilarityParametrization
 
 __all__ = [
     "Similarity",
+    "activate",
+    "active_name",
     "layer_similarities",
     "named_similarities",
     "predictor_modules",
+    "similarities_by_name",
     "static_similarities",
 ]
 
@@ -23,27 +26,46 @@ Similarity = SimilarityParametrization | PredictedSimilarity
 
 
 def layer_similarities(module: nn.Module) -> dict[str, Similarity]:
-    """The similarities of one layer: static by weight name, dynamic by predictor name."""
+    """The active similarities of one layer: static by weight name, dynamic by predictor name."""
     if isinstance(module, DynamicLayer):
         return dict(module.predictions())
     return dict(static_similarities(module))
 
 
 def static_similarities(module: nn.Module) -> dict[str, SimilarityParametrization]:
-    """The static similarities of one layer, by weight name."""
-    lists = getattr(module, "parametrizations", {})
+    """The active static similarities of one layer, by weight name."""
     return {
-        name: parametrization
-        for name in lists
-        for parametrization in lists[name]
-        if isinstance(parametrization, SimilarityParametrization)
+        weight: similarity
+        for similarities in static_by_name(module).values()
+        for weight, similarity in similarities.items()
+        if similarity.active
     }
 
 
-def named_similarities(model: nn.Module) -> Iterator[tuple[str, Similarity | PositionSimilarity]]:
-    """Every similarity of a model: ``"layer1.conv.weight"``, ``"layer2.conv.predictor"``.
+def similarities_by_name(module: nn.Module) -> Mapping[str, Mapping[str, Similarity]]:
+    """Every similarity of one layer, active or not: by its name, as :func:`layer_similarities`."""
+    return module.by_name() if isinstance(module, DynamicLayer) else static_by_name(module)
 
-    Global ones are modules of their own and carry their own name.
+
+def active_name(module: nn.Module) -> str | None:
+    """The name of the similarity that a layer uses; None without one."""
+    if isinstance(module, DynamicLayer):
+        return module.active
+    return next((s.name for s in static_similarities(module).values()), None)
+
+
+def activate(module: nn.Module, name: str | None) -> None:
+    """Let a layer use its similarity of this name, if it has one, and no other."""
+    if isinstance(module, DynamicLayer):
+        module.active = name if name in module.installed else None
+    else:
+        activate_static(module, name)
+
+
+def named_similarities(model: nn.Module) -> Iterator[tuple[str, Similarity | PositionSimilarity]]:
+    """Every active similarity of a model: ``"layer1.conv.weight"``, ``"layer2.conv.predictor"``.
+
+    Global ones are modules themselves and have their own path.
     """
     for path, module in model.named_modules():
         if isinstance(module, PositionSimilarity):
@@ -53,6 +75,6 @@ def named_similarities(model: nn.Module) -> Iterator[tuple[str, Similarity | Pos
 
 
 def predictor_modules(model: nn.Module) -> set[nn.Module]:
-    """Everything inside predictors: part of a similarity, not of the network it serves."""
+    """Every module inside a predictor: part of a similarity, not of the network it serves."""
     predictors = (m for m in model.modules() if isinstance(m, PredictedSimilarity))
     return {inner for predictor in predictors for inner in predictor.modules()}

@@ -1,8 +1,8 @@
 """How stock layers store their kernels, and the one form in which a similarity meets them.
 
-A similarity sees kernels as ``(O, C/G, *taps)``. Convolutions store them so. Transposed
-convolutions store input channels first. A matrix ``(O, I)`` has no taps of its own: its input
-features are cut into blocks, and a block plays the part of a patch.
+A similarity needs kernels as ``(O, C/G, *taps)``. Convolutions store them like this. Transposed
+convolutions store input channels first. A matrix ``(O, I)`` has no taps: its input features are cut
+into blocks, and each block acts as a patch.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ def kernel_layouts(
 
 
 def stock_type(module: nn.Module) -> type[nn.Module]:
-    """The class a layer has without similarity: ``nn.Conv2d``, whatever was made of it."""
+    """The class that a layer has without a similarity, such as ``nn.Conv2d``."""
     cls = type(module)
     plain: type[nn.Module] = cls.__bases__[0] if hasattr(module, "parametrizations") else cls
     return getattr(plain, "stock_class", plain)
 
 
 def features_in_block(features: int, block_size: int | None, where: str) -> int:
-    """How many input features of a matrix one similarity spans; they must come out even."""
+    """How many input features of a matrix one similarity spans; it must divide them all."""
     size = features if block_size is None else block_size
     if size < 1 or features % size:
         raise AttachError(

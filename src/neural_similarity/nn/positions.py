@@ -25,7 +25,7 @@ __all__ = [
     "StaticPositions",
 ]
 
-_MOST_NUMBERS = 2**24  # 64 MB in float32, as for static similarities
+_MOST_PARAMETERS = 2**24  # 64 MB in float32, as for static similarities
 
 
 class PositionSimilarity(nn.Module):
@@ -42,8 +42,8 @@ class PositionSimilarity(nn.Module):
 class StaticPositions(PositionSimilarity):
     """A learned M for maps of one size, of any of ``ns.structures``; a block is the whole map.
 
-    A diagonal is a mask over the map. On a map of another size it is resized bilinearly, and says
-    so once. Every other structure refuses.
+    A diagonal is a mask over the map. On a map of another size it is resized bilinearly, with one
+    warning. Every other structure refuses maps of another size.
     """
 
     def __init__(self, structure: Structure, size: tuple[int, int], where: str) -> None:
@@ -54,18 +54,18 @@ class StaticPositions(PositionSimilarity):
         if min(size) < 1:
             raise ShapeError(f"{where}: expected a size of at least (1, 1), got {size}.")
         most = structure.most_numbers(self.block)
-        if most > _MOST_NUMBERS:
+        if most > _MOST_PARAMETERS:
             raise ShapeError(
-                f"{where}: expected a similarity of at most {_MOST_NUMBERS:,} numbers, got up to "
-                f"{most:,} for structure {structure.name!r} and size {size}. It grows with the "
-                f"square of the positions. Use a smaller map, 'diagonal', or 'attention'."
+                f"{where}: expected a similarity of at most {_MOST_PARAMETERS:,} parameters, got "
+                f"up to {most:,} for structure {structure.name!r} and size {size}. It grows with "
+                f"the square of the positions. Use a smaller map, 'diagonal', or 'attention'."
             )
         structure.check(self.block, where)
         start = structure.initial(self.block)
         self.numbers = nn.ParameterDict({n: nn.Parameter(v) for n, v in start.items()})
 
     def reset_parameters(self) -> None:
-        """Begin again where the structure begins."""
+        """Return to the structure's initial values."""
         self.structure.reset(dict(self.numbers.items()), self.block)
 
     def similarity(self, input: Tensor) -> Tensor:
@@ -86,8 +86,8 @@ class StaticPositions(PositionSimilarity):
         self.has_warned = True
         warnings.warn(
             f"{self.where}: expected a map of {self.size}, got {size}. The mask is resized "
-            f"bilinearly, here and from now on without a word. Make the layer with size={size} if "
-            f"this is the size to learn for.",
+            f"bilinearly. There will be no further warning. Create the layer with size={size} to "
+            f"learn for this size.",
             ResizedMaskWarning,
             stacklevel=2,
         )
@@ -99,8 +99,8 @@ class StaticPositions(PositionSimilarity):
 class PredictedMask(PositionSimilarity):
     """A mask predicted from the map itself: a dynamic diagonal.
 
-    The predictor of local similarities, with one number at each position instead of K; it looks
-    through the kernel of the convolution it serves, with zeros around the map.
+    It is the predictor of local similarities, with one parameter at each position instead of K. It
+    has the kernel size of the convolution it serves, with zeros around the map.
     """
 
     def __init__(
@@ -148,7 +148,9 @@ class PlainAttention(PositionSimilarity):
 
 
 class SelfAttention2d(PositionSimilarity):
-    r"""Self-attention as it is used: softmax, a narrow query and key, a value, a learned gain.
+    r"""Self-attention as it is commonly used: softmax, a narrow query and key, a learned gain.
+
+    As in `SAGAN (Zhang et al., 2018) <https://arxiv.org/abs/1805.08318>`_.
 
     .. math:: z = X + \gamma \, V(A X), \qquad A = \mathrm{softmax}(G_1(X) G_2(X)^\top)
 
@@ -158,8 +160,8 @@ class SelfAttention2d(PositionSimilarity):
 
     Args:
         channels: C of the map.
-        width: channels of query and key; None is C/8, at least one.
-        conv_layer: what makes the three convolutions, for example ``SphereConv2d``.
+        width: channels of query and key; None means C/8, at least one.
+        conv_layer: makes the three convolutions, for example ``SphereConv2d``.
 
     Cost in multiply-adds per sample, with L positions: ``2·L²·C``, and ``1.25·L·C²`` for the
     convolutions. Memory grows with L.
@@ -186,7 +188,7 @@ class SelfAttention2d(PositionSimilarity):
         self.gain = nn.Parameter(torch.zeros(()))
 
     def reset_parameters(self) -> None:
-        """The gain alone; convolutions have their own."""
+        """Reset the gain; the convolutions have their own method."""
         nn.init.zeros_(self.gain)
 
     def similarity(self, input: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A similarity that is predicted: from the numbers of a network to M (Section 3.3)."""
+"""A predicted similarity: from the output of a network to M (Section 3.3)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import _check, structures
+from .. import _check
 from ..errors import ShapeError
 from ..structures import Block, Structure
-from .predictors import Window, predicted_structure
+from .predictors import Window
 
 __all__ = ["PredictedSimilarity", "predicted_numbers"]
 
@@ -21,12 +21,13 @@ class PredictedSimilarity(nn.Module):
     """M from the input, in the shape that the operation takes.
 
     Args:
-        network: any module ``(input, window) -> (N, numbers, *positions)``, with as many numbers
-            as :func:`predicted_numbers` says.
-        structure: what M may be; the predicted numbers (plus those of the identity) are what a
-            static similarity of this structure would learn. A kernel shape stays static: its
-            numbers are parameters here.
+        network: any module ``(input, window) -> (N, parameters, *positions)``, with as many
+            parameters as :func:`predicted_numbers` returns.
+        structure: what M may be. The network predicts the parameters that a static similarity of
+            this structure would learn, as the difference from those of the identity. A kernel shape
+            is not predicted: it is learned here.
         block: the taps M spans.
+        residual: whether the identity is added to the network's output.
     """
 
     start: Tensor
@@ -38,10 +39,10 @@ class PredictedSimilarity(nn.Module):
         self.network = network
         self.block = block
         self.residual = residual
-        self.inner = predicted_structure(structure)
-        self.outer = structure if isinstance(structure, structures.KernelShape) else None
-        if self.outer is not None:
-            self.shape_numbers = nn.Parameter(self.outer.initial(block)["shape"])
+        self.structure = structure
+        self.inner = structure.predicted
+        if structure.mask_name is not None:
+            self.shape_numbers = nn.Parameter(structure.initial(block)[structure.mask_name])
         self.name, _ = _predicted_start(self.inner, block)
         self.register_buffer("start", self._beginning(), persistent=False)
 
@@ -53,13 +54,13 @@ class PredictedSimilarity(nn.Module):
         """Refill what is not in the ``state_dict``, for models made on the meta device."""
         with torch.no_grad():
             self.start.copy_(self._beginning())
-            if self.outer is not None:
-                self.shape_numbers.fill_(1)
+            if (mask := self.structure.mask_name) is not None:
+                self.shape_numbers.copy_(self.structure.initial(self.block)[mask])
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
-        """Files do not hold the constant, and ``to_empty`` leaves anything in its place."""
+        """Restore the constant, which files do not hold and ``to_empty`` overwrites."""
         super()._load_from_state_dict(state_dict, prefix, *others)
-        if self.start.is_meta:  # what comes is to be assigned
+        if self.start.is_meta:  # the tensors of the state_dict are assigned, not copied
             ours = (tensor for name, tensor in state_dict.items() if name.startswith(prefix))
             like = next((tensor for tensor in ours if tensor.is_floating_point()), self.start)
             self.start = torch.empty_like(self.start, dtype=like.dtype, device=like.device)
@@ -72,12 +73,12 @@ class PredictedSimilarity(nn.Module):
         count = self.start.numel()
         if predicted.dim() < 2 or predicted.shape[1] != count:
             raise ShapeError(
-                f"predictor: expected {count} numbers at each position for structure "
+                f"predictor: expected {count} parameters at each position for structure "
                 f"{self.inner.name!r} with {self.block.size} taps, got output of shape "
                 f"{_check.shape(predicted)}. Give the predictor {count} output channels."
             )
         batch, positions = predicted.shape[0], predicted.shape[2:]
-        if isinstance(self.inner, (structures.Diagonal, structures.Unconstrained)):
+        if self.inner.has_free_entries:
             numbers = predicted + self.start.reshape(-1, *(1 for _ in positions))
             return numbers.reshape(batch, *self.start.shape, *positions)
         numbers = predicted.movedim(1, -1).reshape(batch, *positions, *self.start.shape)
@@ -92,7 +93,8 @@ class PredictedSimilarity(nn.Module):
 
     def kernel_shape(self) -> Tensor | None:
         """The diagonal of D, if there is a kernel shape."""
-        return None if self.outer is None else self.outer.shape({"shape": self.shape_numbers})
+        mask = self.structure.mask_name
+        return None if mask is None else self.structure.mask({mask: self.shape_numbers})
 
     def shaped(self, weight: Tensor) -> Tensor:
         """The weight behind the kernel shape: ``Wᵀ D M X = (D W)ᵀ M X``. Its last axes are taps."""
@@ -108,15 +110,14 @@ def _predicted_start(structure: Structure, block: Block) -> tuple[str, Tensor]:
     numbers = structure.initial(block)
     if len(numbers) != 1:
         raise ShapeError(
-            f"predictor: expected a structure with one tensor of free numbers, got "
+            f"predictor: expected a structure with one tensor of parameters, got "
             f"{structure.name!r} with {len(numbers)} ({', '.join(numbers)}). A dynamic similarity "
-            f"predicts one tensor. Let initial return a single one, or use a static similarity."
+            f"predicts one tensor. Let initial return one tensor, or use a static similarity."
         )
     ((name, start),) = numbers.items()
     return name, start
 
 
 def predicted_numbers(structure: Structure, block: Block) -> int:
-    """How many numbers a predictor gives at each position."""
-    inner = predicted_structure(structure)
-    return _predicted_start(inner, block)[1].numel()
+    """How many parameters a network predicts at each position."""
+    return _predicted_start(structure.predicted, block)[1].numel()

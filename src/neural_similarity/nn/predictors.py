@@ -1,9 +1,9 @@
 """Networks that predict a similarity from the input (Section 3.3, Appendix A).
 
-Configurations (:class:`SpherePredictor`, :class:`ConvPredictor`) say what to build, and
-:class:`TwoLayers` is what is built. A predictor has two layers. The first looks through the very
-window of the layer it serves (kernel size, stride, padding, dilation), so there is one prediction
-at each output position; the second is 3×3 and keeps the size.
+:class:`SpherePredictor` and :class:`ConvPredictor` are configurations. :class:`TwoLayers` is the
+network. A predictor has two layers. The first has the kernel size, stride, padding and dilation of
+the layer it serves, so there is one prediction at each output position. The second is 3×3 and
+keeps the size.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import _check, structures
+from .. import _check
 from ..errors import ShapeError
 from ..ops.sphere import EPS, sphere_conv2d, sphere_linear
 from ..structures import Structure
@@ -26,7 +26,6 @@ __all__ = [
     "SpherePredictor",
     "TwoLayers",
     "Window",
-    "predicted_structure",
     "predictor_from_config",
     "size_preserving",
 ]
@@ -36,7 +35,7 @@ Output = Literal["none", "normalized", "sigmoid"]
 
 
 class Window(NamedTuple):
-    """Through what a layer looks at its input."""
+    """Stride, padding and dilation of a layer."""
 
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int] = (0, 0)
@@ -45,18 +44,18 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictorConfig:
-    """What all predictors have in common; use one of the two below.
+    """What all predictors have in common; use one of the two classes below.
 
     Args:
-        hidden: hidden units; None is the paper's 64 for a diagonal and 128 otherwise.
-        batch_norm: BatchNorm behind both layers; None is the authors' choice (for a diagonal), and
-            no BatchNorm in fully connected predictors.
+        hidden: hidden units; None means the paper's 64 for a diagonal and 128 otherwise.
+        batch_norm: BatchNorm behind both layers; None means the authors' choice (for a diagonal),
+            and no BatchNorm in fully connected predictors.
         residual: learn the difference to the identity, as the paper advises.
         start: ``"identity"``: the layer begins exactly as the plain one, by a last layer (or its
             BatchNorm's gain) that begins at zero. ``"authors"``: as in the authors' code, with
-            BatchNorm gains one and eps 1e-3, which is the identity plus a little noise.
-        first_scale, last_scale: of the two layers' initial weights, in units of He's; the
-            defaults are the authors'.
+            BatchNorm gains one and eps 1e-3, which is the identity plus small noise.
+        first_scale, last_scale: of the two layers' initial weights, relative to `He's
+            <https://arxiv.org/abs/1502.01852>`_; the defaults are the authors'.
     """
 
     hidden: int | None = None
@@ -81,8 +80,8 @@ class PredictorConfig:
             )
 
     def for_structure(self, structure: Structure, dense: bool = False) -> PredictorConfig:
-        """Fill in what was left to the paper's choice; ``dense`` is fully connected."""
-        diagonal = predicted_structure(structure).name == "diagonal"
+        """Replace None by the paper's choice; ``dense`` means fully connected."""
+        diagonal = structure.predicted.name == "diagonal"
         hidden = (64 if diagonal else 128) if self.hidden is None else self.hidden
         batch_norm = self.batch_norm
         if batch_norm is None:
@@ -100,6 +99,8 @@ class PredictorConfig:
 @dataclass(frozen=True)
 class SpherePredictor(PredictorConfig):
     """The paper's predictor: SphereConv, ReLU, convolution, plus the identity.
+
+    SphereConv is from `Liu et al., 2017 <https://arxiv.org/abs/1711.03189>`_.
 
     Args:
         normalize: ``"input"``: the first layer divides by the length of the patch, the second is
@@ -120,7 +121,7 @@ class ConvPredictor(PredictorConfig):
     """A plain two-layer CNN, for comparison (Table 1); it needs a bounded output to converge.
 
     Args:
-        output: what happens to the predicted numbers z before the identity is added: ``"none"``;
+        output: what is done to the prediction z before the identity is added: ``"none"``;
             ``"normalized"``, z over its length at each position; ``"sigmoid"``, sigmoid(z) − 1/2.
     """
 
@@ -143,7 +144,7 @@ def predictor_from_config(config: dict[str, Any]) -> PredictorConfig:
 
 
 class TwoLayers(nn.Module):
-    """The predicting network: convolutional with a kernel size, fully connected without."""
+    """The network that predicts: convolutional with a kernel size, fully connected without."""
 
     def __init__(
         self,
@@ -170,7 +171,7 @@ class TwoLayers(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights; from the identity, the last factor begins at zero."""
+        """Draw the weights; with ``start="identity"`` the last factor begins at zero."""
         scales = (self.config.first_scale, self.config.last_scale)
         for layer, scale in zip((self.first, self.last), scales, strict=True):
             nn.init.normal_(layer.weight, std=scale * sqrt(2 / layer.weight[0].numel()))
@@ -213,12 +214,7 @@ class TwoLayers(nn.Module):
 
 
 def size_preserving(channels: int, outputs: int, kernel_size: tuple[int, int]) -> nn.Conv2d:
-    """A 3×3 convolution that keeps the size; beside a kernel of one row it has one row too."""
+    """A 3×3 convolution that keeps the size; for a kernel with one row it has one row too."""
     high, wide = (min(side, 2) - 1 for side in kernel_size)
     sides = (2 * high + 1, 2 * wide + 1)
     return nn.Conv2d(channels, outputs, sides, padding=(high, wide), bias=False)
-
-
-def predicted_structure(structure: Structure) -> Structure:
-    """What is predicted of a structure: all but a kernel shape, which stays static."""
-    return structure.inner if isinstance(structure, structures.KernelShape) else structure

@@ -1,4 +1,4 @@
-"""Layers of SphereNet."""
+"""Layers of SphereNet (`Liu et al., 2017 <https://arxiv.org/abs/1711.03189>`_)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SphereConv2d(nn.Conv2d):
         normalize: divide out the length of the ``"input"`` patch, the ``"weight"``, or ``"both"``.
         sharpness: k of the sigmoid, or where the learnable one starts.
 
-    The other arguments are ``nn.Conv2d``'s, but ``bias`` is off unless asked for, as in SphereNet.
+    The other arguments are ``nn.Conv2d``'s, but ``bias`` is False by default, as in SphereNet.
 
     Example:
         >>> SphereConv2d(3, 8, 3, padding=1)(torch.randn(2, 3, 8, 8)).abs().max() <= 1

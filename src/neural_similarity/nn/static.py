@@ -1,4 +1,4 @@
-"""Static similarity (Section 3.2): a parametrization of the weight, gone after merging."""
+"""Static similarity (Section 3.2): its configuration, and a layer that has one built in."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from .. import _check, structures
-from .._autocast import without_autocast
 from .._shapes import pair
 from ..errors import AttachError
-from ..ops.effective_weight import SCOPES, Scope, effective_weight, similarity_blocks
+from ..ops.effective_weight import SCOPES, Scope, similarity_blocks
 from ..structures import Structure
-from ._hooks import accept_stock_keys, make_copyable
 from ._targets import check_targets
 from .layouts import KernelLayout, kernel_layouts
+from .names import DEFAULT_NAME
+from .parametrization import SimilarityParametrization, put_on
 
 __all__ = [
     "SimilarityParametrization",
@@ -27,12 +27,14 @@ __all__ = [
     "StaticSimilarity",
 ]
 
-_MOST_NUMBERS = 2**24  # 64 MB in float32: more in one layer is a mistake, not a similarity
+_MOST_PARAMETERS = 2**24  # 64 MB in float32: more in one layer is a mistake, not a similarity
 
 
 @dataclass(frozen=True)
 class StaticSimilarity:
-    """Configuration of a static similarity: what M may be, what shares it, and where it goes.
+    """Configuration of a static similarity (`Section 3.2 <https://arxiv.org/abs/1910.13003>`_).
+
+    It says what M may be, what shares one M, and which layers get a similarity.
 
     Args:
         structure: a name from :func:`~neural_similarity.structures.list_structures`, or a
@@ -42,8 +44,9 @@ class StaticSimilarity:
         block_size: for Linear and recurrent weights, how many input features form one patch;
             None takes them all.
         target_modules: ``"all-conv"``, a list of name suffixes, or a regular expression that
-            matches whole names.
-        exclude_modules: suffixes or a regular expression; these stay as they are.
+            matches whole names. None means the network's own choice, a regular expression in its
+            attribute ``similarity_layers``, and all convolutions of a network without one.
+        exclude_modules: suffixes or a regular expression; these layers get no similarity.
 
     Example:
         >>> StaticSimilarity("diagonal", exclude_modules=["stem"]).scope
@@ -53,7 +56,7 @@ class StaticSimilarity:
     structure: str | Structure = "diagonal"
     scope: Scope = "layer"
     block_size: int | None = None
-    target_modules: str | tuple[str, ...] | list[str] = "all-conv"
+    target_modules: str | tuple[str, ...] | list[str] | None = None
     exclude_modules: str | tuple[str, ...] | list[str] = ()
 
     def __post_init__(self) -> None:
@@ -69,39 +72,46 @@ class StaticSimilarity:
         return self.scope != "full"
 
     def prepare(
-        self, chosen: dict[str, nn.Module]
+        self, chosen: dict[str, nn.Module], name: str = DEFAULT_NAME
     ) -> dict[str, dict[str, SimilarityParametrization]]:
-        """The parametrizations for each layer, all checks made; changes nothing."""
-        return {name: self._prepare(module, name or "model") for name, module in chosen.items()}
+        """The parametrizations for each layer, after all checks; changes nothing."""
+        return {
+            path: self._prepare(module, path or "model", name) for path, module in chosen.items()
+        }
 
-    def _prepare(self, module: nn.Module, where: str) -> dict[str, SimilarityParametrization]:
+    def _prepare(
+        self, module: nn.Module, where: str, name: str
+    ) -> dict[str, SimilarityParametrization]:
         structure = structures.resolve(self.structure, where)
-        made = {}
-        for name, layout in kernel_layouts(module, self.block_size, where):
-            weight = _plain_weight(module, name, layout, where)
+        similarities = {}
+        for key, layout in kernel_layouts(module, self.block_size, where):
+            weight = _plain_weight(module, key, layout, where)
             block = layout.block(self.scope == "full")
             leading, _ = similarity_blocks(layout.to_kernels(weight), self.scope, layout.groups)
-            numbers = prod(leading) * structure.most_numbers(block)
-            if numbers > _MOST_NUMBERS:
+            most = prod(leading) * structure.most_numbers(block)
+            if most > _MOST_PARAMETERS:
                 raise AttachError(
-                    f"{where}: expected a similarity of at most {_MOST_NUMBERS:,} numbers, got up "
-                    f"to {numbers:,} for structure {structure.name!r} and scope {self.scope!r}. "
-                    f"Use a smaller block_size or scope, or 'diagonal', or exclude this layer."
+                    f"{where}: expected a similarity of at most {_MOST_PARAMETERS:,} parameters, "
+                    f"got up to {most:,} for structure {structure.name!r} and scope "
+                    f"{self.scope!r}. Use a smaller block_size or scope, or 'diagonal', or exclude "
+                    f"this layer."
                 )
             structure.check(block, where)
-            made[name] = SimilarityParametrization(self, layout, weight)
-            _try_once(made[name], weight, where)
-        return made
+            similarities[key] = SimilarityParametrization(self, layout, weight, name)
+            _try_once(similarities[key], weight, where)
+        return similarities
 
-    def apply(self, module: nn.Module, made: dict[str, SimilarityParametrization]) -> None:
-        """Put prepared parametrizations on a layer."""
-        for name, parametrization in made.items():
-            parametrize.register_parametrization(module, name, parametrization)
-        next(iter(made.values())).handle = accept_stock_keys(module)
-        make_copyable(module)
+    def apply(
+        self,
+        module: nn.Module,
+        similarities: dict[str, SimilarityParametrization],
+        name: str = DEFAULT_NAME,
+    ) -> None:
+        """Put prepared parametrizations on a layer, and activate them."""
+        put_on(module, similarities)
 
     def to_config(self) -> dict[str, Any]:
-        """Plain values, for a file; without the targets, which the file lists layer by layer."""
+        """Plain values, for a file; without the targets, because the file lists every layer."""
         return {
             "mode": "static",
             "structure": structures.resolve(self.structure).to_config(),
@@ -117,16 +127,20 @@ class StaticSimilarity:
 
 
 def _plain_weight(module: nn.Module, name: str, layout: KernelLayout, where: str) -> Tensor:
-    """The parameter to attach to, if that is what it is."""
+    """The parameter to attach to, or what other similarities have made of it."""
     if parametrize.is_parametrized(module, name):
+        parametrizations: Any = module.get_submodule(f"parametrizations.{name}")
+        if all(isinstance(other, SimilarityParametrization) for other in parametrizations):
+            original: Tensor = parametrizations.original
+            return original
         raise AttachError(
-            f"{where}: expected a plain {name}, got one that is parametrized already. Merge or "
-            f"remove what is there first, or name the layer in exclude_modules."
+            f"{where}: expected a plain {name}, got one with a parametrization from elsewhere. "
+            f"Remove that first, or name the layer in exclude_modules."
         )
     weight = module._parameters.get(name)
     if weight is None or is_lazy(weight) or tuple(weight.shape) != layout.stored:
         got = "none" if weight is None else "one whose shape is not known yet"
-        got = got if weight is None or is_lazy(weight) else f"shape {tuple(weight.shape)}"
+        got = got if weight is None or is_lazy(weight) else f"one of shape {tuple(weight.shape)}"
         raise AttachError(
             f"{where}: expected {name} to be a parameter of shape {layout.stored}, got {got}. "
             f"Pruning and old-style weight norm replace it: make them permanent first. A lazy "
@@ -136,7 +150,7 @@ def _plain_weight(module: nn.Module, name: str, layout: KernelLayout, where: str
 
 
 def _try_once(parametrization: SimilarityParametrization, weight: Tensor, where: str) -> None:
-    """A structure that cannot work must say so before the model is changed."""
+    """Find out that a structure cannot work before the model is changed."""
     with torch.no_grad():
         result = parametrization(weight)
     if result.shape != weight.shape or result.dtype != weight.dtype:
@@ -147,68 +161,12 @@ def _try_once(parametrization: SimilarityParametrization, weight: Tensor, where:
         )
 
 
-class SimilarityParametrization(nn.Module):
-    r"""The weight as :math:`M^\top W`, with the numbers behind M as its parameters.
-
-    ``torch.nn.utils.parametrize`` calls it wherever the layer reads its weight, so every kind of
-    layer, stride, padding and group works as before.
-    """
-
-    def __init__(self, config: StaticSimilarity, layout: KernelLayout, weight: Tensor) -> None:
-        super().__init__()
-        self.config = config
-        self.structure = structures.resolve(config.structure)
-        self.scope = config.scope
-        self.layout = layout
-        self.block = layout.block(config.scope == "full")
-        self.handle: Any = None  # of the hook that accept_stock_keys puts on the layer
-        kernels = layout.to_kernels(weight.detach())
-        self.leading, _ = similarity_blocks(kernels, self.scope, layout.groups)
-        self.numbers = nn.ParameterDict(
-            {
-                name: nn.Parameter(start.expand(*self.leading, *start.shape).clone())
-                for name, start in self.structure.initial(self.block).items()
-            }
-        ).to(device=weight.device, dtype=weight.dtype)
-
-    def reset_parameters(self) -> None:
-        """Begin again where the structure begins; models made on the meta device need it."""
-        self.structure.reset(dict(self.numbers.items()), self.block)
-
-    def similarity(self) -> Tensor:
-        """M as it stands: diagonal ``(*leading, n)`` or matrix ``(*leading, n, n)``."""
-        return self.structure.similarity(dict(self.numbers.items()), self.block)
-
-    def kernel_shape(self) -> Tensor | None:
-        """The diagonal of D ``(*leading, n)``, if there is a kernel shape."""
-        if not isinstance(self.structure, structures.KernelShape):
-            return None
-        return self.structure.shape(dict(self.numbers.items()))
-
-    @property
-    def is_diagonal(self) -> bool:
-        """Whether M is given by its diagonal alone."""
-        return self.similarity().dim() == len(self.leading) + 1
-
-    def forward(self, weight: Tensor) -> Tensor:
-        # Autocast would round the kernel before it is used; mixing taps is cheap, so it is exact.
-        with without_autocast(weight.device):
-            kernels = self.layout.to_kernels(weight)
-            effective = effective_weight(
-                kernels, self.similarity(), scope=self.scope, groups=self.layout.groups
-            )
-            return self.layout.to_stored(effective)
-
-    def extra_repr(self) -> str:
-        return f"structure={self.structure!r}, scope={self.scope!r}"
-
-
 class StaticConv2d(nn.Conv2d):
     r"""``nn.Conv2d`` with a static similarity, for building new networks.
 
-    The constructor is :class:`torch.nn.Conv2d`'s, and ``structure`` and ``scope`` by name as in
-    :class:`StaticSimilarity`. :func:`neural_similarity.merge` turns it into ``nn.Conv2d``.
-    ``weight`` is the computed :math:`M^\top W`: to initialise the numbers behind it, write into
+    The constructor is :class:`torch.nn.Conv2d`'s, with ``structure`` and ``scope`` by keyword, as
+    in :class:`StaticSimilarity`. :func:`neural_similarity.merge` turns it into ``nn.Conv2d``.
+    ``weight`` is the computed :math:`M^\top W`. To initialise W, write into
     ``conv.parametrizations.weight.original``, or call ``reset_parameters``.
 
     Example:
@@ -231,7 +189,7 @@ class StaticConv2d(nn.Conv2d):
         config.apply(self, config.prepare({"StaticConv2d": self})["StaticConv2d"])
 
     def reset_parameters(self) -> None:
-        """Draw weight and bias anew, as ``nn.Conv2d`` does; the similarity stays."""
+        """Draw new weights and biases, as ``nn.Conv2d`` does; the similarity does not change."""
         if not parametrize.is_parametrized(self, "weight"):
             return super().reset_parameters()  # nn.Conv2d's constructor calls it
         weight = self.get_parameter("parametrizations.weight.original")

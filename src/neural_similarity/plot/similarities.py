@@ -102,7 +102,7 @@ def draw_dynamic(model: nn.Module, image: Tensor, path: str | os.PathLike[str]) 
         )
     names = _spread(list(predicted), _MOST_LAYERS)
     note = "" if len(names) == len(predicted) else f", {len(names)} of {len(predicted)} layers"
-    has_shapes = any(predicted[name][0].outer is not None for name in names)
+    has_shapes = any(predicted[name][0].kernel_shape() is not None for name in names)
     columns = 2 + has_shapes + _ENTRIES
     height = 2.0 * (len(names) + 1)
     title = f"Predicted similarity M for one image{note}"

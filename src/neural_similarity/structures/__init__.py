@@ -1,4 +1,4 @@
-"""What M may be: one idea a file."""
+"""What M may be: one structure per file."""
 
 from .base import Block, Structure, from_config, list_structures, register, resolve
 from .diagonal import Diagonal

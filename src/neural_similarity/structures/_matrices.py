@@ -9,10 +9,10 @@ __all__ = ["lower_triangle", "packed_identity", "straight_through"]
 
 
 def lower_triangle(packed: Tensor, size: int, offset: int = 0) -> Tensor:
-    """``(*leading, count)`` numbers, row by row, as lower triangular ``(*leading, n, n)``.
+    """``(*leading, count)`` parameters, row by row, as lower triangular ``(*leading, n, n)``.
 
-    ``offset`` -1 leaves the diagonal out. Only these numbers exist as parameters, so that
-    "how many numbers are learned" is the truth.
+    ``offset`` -1 leaves the diagonal out. Only these entries are parameters, so counting parameters
+    counts what is really learned.
     """
     rows, columns = torch.tril_indices(size, size, offset, device=packed.device)
     flat = packed.new_zeros(*packed.shape[:-1], size * size)

@@ -1,4 +1,4 @@
-"""What a structure is, and the list of those that exist."""
+"""What a structure is, and the registry of all structures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Block", "Structure", "from_config", "list_structures", "register", "
 class Block:
     """The square matrix a structure fills: its side counts the taps of ``channels`` channels.
 
-    ``channels`` is 1 but for the full matrix of Equation 1, which spans them all.
+    ``channels`` is 1, except for the full matrix of Equation 1, which spans all channels.
     """
 
     taps: tuple[int, ...]
@@ -33,34 +33,45 @@ class Block:
 
 
 class Structure(ABC):
-    """What M may be: a rule that turns free numbers into a similarity.
+    """What M may be: a rule that turns free parameters into a similarity.
 
     A structure is a frozen dataclass whose fields are its options. It holds no tensors: one
-    structure serves many layers, and layers own the numbers that :meth:`initial` asks for.
+    structure serves many layers, and each layer owns the parameters that :meth:`initial` returns.
 
-    To add one, write the two methods and decorate the class with :func:`register`, which lets
-    files name it. A structure of this library is then in ``tests/cases.py`` and runs through
-    every property test.
+    To add one, write the two abstract methods and decorate the class with :func:`register`, so that
+    files can name it. A structure of this library is then in ``tests/support/cases.py`` and runs
+    through every property test. The other methods and attributes are questions that the library
+    asks of every structure. Their defaults fit most structures.
+
+    Attributes:
+        name: of the structure, in files and messages.
+        has_free_entries: whether the parameters are the entries of M themselves. A predicted M
+            then needs no further computation.
+        mask_name: which of the parameters is a mask of kernel taps, see :meth:`mask`; None without.
     """
 
     name: ClassVar[str]
+    has_free_entries: ClassVar[bool] = False
+    mask_name: ClassVar[str | None] = None
 
     @abstractmethod
     def initial(self, block: Block) -> dict[str, Tensor]:
-        """The free numbers at which M is the identity (or as near as the structure allows).
+        """The parameters at which M is the identity (or as near as the structure allows).
 
-        One tensor of them, if a dynamic similarity is to predict them; a static one learns several.
+        A dynamic similarity can predict a structure with one tensor of parameters. A static one
+        can learn several.
         """
 
     @abstractmethod
     def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
         """M itself: its diagonal ``(*leading, n)``, or the matrix ``(*leading, n, n)``.
 
-        Each of ``numbers`` is ``(*leading, *shape)`` with the shape that :meth:`initial` gave.
+        ``numbers`` are the parameters by name, each ``(*leading, *shape)`` with the shape that
+        :meth:`initial` returns for it.
         """
 
     def reset(self, numbers: Mapping[str, Tensor], block: Block) -> None:
-        """Bring the free numbers, in place, to where they begin."""
+        """Set the parameters, in place, to their initial values."""
         with torch.no_grad():
             for name, start in self.initial(block).items():
                 numbers[name].copy_(start)
@@ -69,8 +80,30 @@ class Structure(ABC):
         """Raise if M cannot have this structure on ``block``."""
 
     def most_numbers(self, block: Block) -> int:
-        """An upper bound of how many numbers :meth:`initial` asks for, without making them."""
+        """An upper bound on how many parameters :meth:`initial` returns, without making them."""
         return block.size**2
+
+    @property
+    def label(self) -> str:
+        """The name for people; a structure around another one names both."""
+        return self.name
+
+    @property
+    def predicted(self) -> Structure:
+        """The part of the structure that a dynamic similarity predicts; the rest stays static."""
+        return self
+
+    def mask(self, numbers: Mapping[str, Tensor]) -> Tensor | None:
+        """A mask of kernel taps in front of M, ``(*leading, n)``; None without one.
+
+        It is computed from the parameter that :attr:`mask_name` names, and is part of the M that
+        :meth:`similarity` returns. A dynamic similarity learns it instead of predicting it.
+        """
+        return None
+
+    def decays(self, name: str) -> bool:
+        """Whether weight decay may act on the parameter of this name."""
+        return name != self.mask_name  # decay would switch off every tap in the end
 
     def to_config(self) -> dict[str, Any]:
         """Name and options as plain values, for a file; :func:`from_config` reads it back."""
@@ -94,7 +127,12 @@ _Class = TypeVar("_Class", bound=type[Structure])
 
 
 def register(cls: _Class) -> _Class:
-    """Make a structure known by its name (a class decorator, above ``@dataclass``)."""
+    """Make a structure known by its name (a class decorator, above ``@dataclass``).
+
+    Raises:
+        DuplicateNameError: the name belongs to another structure.
+    """
+    _check.new_name("register", cls.name, cls, _REGISTRY)
     _REGISTRY[cls.name] = cls
     return cls
 
@@ -109,7 +147,7 @@ def list_structures() -> list[str]:
 
 
 def resolve(structure: str | Structure, where: str = "structure") -> Structure:
-    """A structure by name, with its default options; a structure is returned as it is."""
+    """A structure by name, with its default options; a structure object is returned unchanged."""
     if isinstance(structure, Structure):
         return structure
     _check.known_name(where, "structure", structure, _REGISTRY)

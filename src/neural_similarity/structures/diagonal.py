@@ -17,9 +17,10 @@ __all__ = ["Diagonal"]
 @register
 @dataclass(frozen=True)
 class Diagonal(Structure):
-    r"""A weighted inner product: :math:`M = \mathrm{diag}(m_1, …, m_n)`, n numbers."""
+    r"""A weighted inner product: :math:`M = \mathrm{diag}(m_1, …, m_n)`, n parameters."""
 
     name: ClassVar[str] = "diagonal"
+    has_free_entries: ClassVar[bool] = True
 
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"diagonal": torch.ones(block.size)}

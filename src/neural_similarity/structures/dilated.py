@@ -1,4 +1,4 @@
-"""Dilation as a similarity: a large kernel of which only a spread grid of taps counts."""
+"""Dilation as a similarity: a large kernel in which only a regular grid of taps counts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ __all__ = ["Dilated"]
 @register
 @dataclass(frozen=True)
 class Dilated(Structure):
-    """A diagonal that is zero off every ``dilation``-th tap; one number a tap that stays.
+    """A diagonal that is zero except at every ``dilation``-th tap; one parameter per remaining tap.
 
-    With it a 5×5 kernel equals a 3×3 convolution of dilation 2 (Section 3.4). It removes taps by
-    definition, so it is the one structure that does not start at the identity.
+    With it a 5×5 kernel equals a 3×3 convolution of dilation 2 (Section 3.4), as in `dilated
+    convolutions <https://arxiv.org/abs/1511.07122>`_. It removes taps by definition, so it is the
+    only structure that does not start at the identity.
     """
 
     name: ClassVar[str] = "dilated"
@@ -33,7 +34,7 @@ class Dilated(Structure):
         if any((side - 1) % self.dilation for side in block.taps):
             raise ShapeError(
                 f"{where}: expected a kernel whose sides are one more than a multiple of "
-                f"dilation {self.dilation}, got {block.taps}. The taps that stay must form a "
+                f"dilation {self.dilation}, got {block.taps}. The remaining taps must form a "
                 f"grid from corner to corner. Use another kernel size or dilation."
             )
 

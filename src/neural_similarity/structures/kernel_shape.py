@@ -24,17 +24,18 @@ class KernelShape(Structure):
 
     .. math:: M_{i,j} = d_i R_{i,j}, \qquad d_i = [\, D_{r,i} > \alpha \,]
 
-    The real numbers :math:`D_r` are kept only to make the Boolean D, and are updated by the
-    gradient with respect to D, as in the paper. D masks the kernel's taps: row i of R.
+    The parameters :math:`D_r` are real and serve only to compute the Boolean D. They are updated by
+    the gradient with respect to D, as in the paper. D masks the kernel's taps: row i of R.
 
     Args:
         of: the structure of R.
-        threshold: the paper's α. :math:`D_r` starts at one, so a tap goes when training has
-            moved it by ``1 - threshold``.
+        threshold: the paper's α. :math:`D_r` starts at one, so a tap is switched off when training
+            has lowered it by ``1 - threshold``.
         boolean: False gives the paper's continuous mask, :math:`D = D_r`.
     """
 
     name: ClassVar[str] = "kernel_shape"
+    mask_name: ClassVar[str | None] = "shape"
     of: str | Structure = "diagonal"
     threshold: float = 0.5
     boolean: bool = True
@@ -48,6 +49,14 @@ class KernelShape(Structure):
         assert isinstance(self.of, Structure)
         return self.of
 
+    @property
+    def label(self) -> str:
+        return f"{self.name} of {self.inner.name}"
+
+    @property
+    def predicted(self) -> Structure:
+        return self.inner
+
     def check(self, block: Block, where: str) -> None:
         if isinstance(self.inner, KernelShape):
             raise ShapeError(
@@ -57,7 +66,7 @@ class KernelShape(Structure):
         self.inner.check(block, where)
         if "shape" in self.inner.initial(Block((1,))):
             raise ShapeError(
-                f"{where}: expected a structure whose numbers are not called 'shape' inside a "
+                f"{where}: expected a structure without a parameter called 'shape' inside a "
                 f"kernel shape, got {self.inner.name!r}. The mask has that name."
             )
         _check.real_numbers(where, threshold=self.threshold)
@@ -78,6 +87,12 @@ class KernelShape(Structure):
         similarity = self.inner.similarity(numbers, block)
         is_diagonal = similarity.dim() == shape.dim()
         return similarity * (shape if is_diagonal else shape.unsqueeze(-1))
+
+    def mask(self, numbers: Mapping[str, Tensor]) -> Tensor:
+        return self.shape(numbers)
+
+    def decays(self, name: str) -> bool:
+        return super().decays(name) and self.inner.decays(name)
 
     def shape(self, numbers: Mapping[str, Tensor]) -> Tensor:
         """The diagonal of D."""

@@ -20,7 +20,7 @@ __all__ = ["Orthogonal"]
 class Orthogonal(Structure):
     r""":math:`M = \exp(A - A^\top)`, A strictly lower triangular: :math:`M^\top M = I`.
 
-    n(n-1)/2 numbers, reaching every rotation (determinant one).
+    n(n-1)/2 parameters. They reach every rotation (determinant one).
     """
 
     name: ClassVar[str] = "orthogonal"

@@ -17,9 +17,9 @@ __all__ = ["PositiveSemidefinite"]
 @register
 @dataclass(frozen=True)
 class PositiveSemidefinite(Structure):
-    r""":math:`M = L L^\top` with L lower triangular: a metric on patches, n(n+1)/2 numbers.
+    r""":math:`M = L L^\top` with L lower triangular: a metric on patches, n(n+1)/2 parameters.
 
-    The diagonal of L is free in sign; M is positive semi-definite all the same.
+    The diagonal of L may have any sign: M is positive semi-definite in any case.
     """
 
     name: ClassVar[str] = "psd"

@@ -20,9 +20,10 @@ __all__ = ["Shift"]
 class Shift(Structure):
     """Row i of M is one-hot at the largest of its n scores, so M moves taps and does nothing else.
 
-    Trained straight through: the gradient of M goes to the scores unchanged. When all rows choose
-    the same tap, the layer is a 1×1 convolution of a shifted image; merging leaves a kernel with
-    weight at the chosen taps only.
+    The gradient of M goes to the scores unchanged (the straight-through estimator of `Bengio et
+    al., 2013 <https://arxiv.org/abs/1308.3432>`_). When all rows choose the same tap, the layer is
+    a 1×1 convolution of a shifted image. Merging leaves a kernel that is zero except at the chosen
+    taps.
     """
 
     name: ClassVar[str] = "shift"

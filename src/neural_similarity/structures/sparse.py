@@ -22,9 +22,10 @@ __all__ = ["Sparse"]
 class Sparse(Structure):
     """The ``keep`` share of entries that are largest in magnitude; the others are zero.
 
-    Trained straight through: every one of the n² numbers receives the gradient of its entry of
-    M, so an entry that is off can grow and come back. Among equals the diagonal is kept first,
-    so that M starts at the identity whenever ``keep`` leaves room for it (at least 1/n).
+    Each of the n² parameters receives the gradient of its entry of M, unchanged (the
+    straight-through estimator of `Bengio et al., 2013 <https://arxiv.org/abs/1308.3432>`_), so an
+    entry that is off can grow and return. Among equal magnitudes the diagonal is kept first, so M
+    starts at the identity whenever ``keep`` leaves room for it (at least 1/n).
     """
 
     name: ClassVar[str] = "sparse"
@@ -36,7 +37,7 @@ class Sparse(Structure):
             raise ShapeError(f"{where}: expected keep above 0 and up to 1, got {self.keep}.")
 
     def kept_entries(self, block: Block) -> int:
-        """How many entries of M may differ from zero: never none."""
+        """How many entries of M may differ from zero, at least one."""
         return max(1, round(self.keep * block.size**2))
 
     def initial(self, block: Block) -> dict[str, Tensor]:

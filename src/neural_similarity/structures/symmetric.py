@@ -17,7 +17,7 @@ __all__ = ["Symmetric"]
 @register
 @dataclass(frozen=True)
 class Symmetric(Structure):
-    """:math:`M = Mᵀ`: the n(n+1)/2 numbers on and below the diagonal."""
+    """:math:`M = Mᵀ`: the n(n+1)/2 parameters on and below the diagonal."""
 
     name: ClassVar[str] = "symmetric"
 

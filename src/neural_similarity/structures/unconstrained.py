@@ -17,9 +17,10 @@ __all__ = ["Unconstrained"]
 @register
 @dataclass(frozen=True)
 class Unconstrained(Structure):
-    """Any matrix: n² numbers."""
+    """Any matrix: n² parameters."""
 
     name: ClassVar[str] = "unconstrained"
+    has_free_entries: ClassVar[bool] = True
 
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"matrix": torch.eye(block.size)}

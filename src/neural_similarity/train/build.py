@@ -90,16 +90,16 @@ def build_optimizer(config: Settings, model: nn.Module) -> torch.optim.Optimizer
     """
     similarities = [s for module in model.modules() for s in static_similarities(module).values()]
     static = {parameter for similarity in similarities for parameter in similarity.parameters()}
-    # A kernel shape has no weight decay: it would switch off every tap in the end.
-    shapes = {
-        similarity.numbers["shape"]
+    undecayed = {
+        parameter
         for similarity in similarities
-        if isinstance(similarity.structure, structures.KernelShape)
+        for name, parameter in similarity.numbers.items()
+        if not similarity.structure.decays(name)
     }
     predictors = set(similarity_parameters(model)) - static
     groups: dict[float, list[nn.Parameter]] = {}
     for parameter in filter(lambda p: p.requires_grad, model.parameters()):
-        if parameter in shapes or (parameter.dim() < 2 and parameter not in static):
+        if parameter in undecayed or (parameter.dim() < 2 and parameter not in static):
             decay = 0.0
         elif parameter in static:
             decay = _or(config.similarity_decay, _static_decay(config))

@@ -6,7 +6,6 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from ... import _check
-from ...errors import RunError
 from .base import Method
 
 __all__ = ["create_method", "list_methods", "register_method"]
@@ -20,12 +19,7 @@ def register_method(cls: _Class) -> _Class:
 
     A class may be defined again, as in a notebook; another class of the same name is refused.
     """
-    before = _REGISTRY.get(cls.name, cls)
-    if (before.__module__, before.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise RunError(
-            f"register_method: expected a new name, got {cls.name!r} again. It is the name of "
-            f"{before.__module__}.{before.__qualname__}. Choose another name."
-        )
+    _check.new_name("register_method", cls.name, cls, _REGISTRY)
     _REGISTRY[cls.name] = cls
     return cls
 

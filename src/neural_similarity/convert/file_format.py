@@ -1,0 +1,144 @@
+"""What a similarity file looks like: a safetensors file with a description in its metadata.
+
+The description has a version, the configurations (``attachments``), and for each layer the number
+of its configuration and the shapes of the weights that the similarity was learned for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from .._io import whole_file
+from ..errors import FileFormatError, NeuralSimilarityError
+from ..nn.dynamic_similarity import DynamicSimilarity
+from ..nn.inventory import Similarity
+from ..nn.layouts import kernel_layouts, stock_type
+from ..nn.parametrization import SimilarityParametrization
+from ..nn.static import StaticSimilarity
+
+__all__ = [
+    "Config",
+    "config_from",
+    "fingerprint",
+    "fingerprint_text",
+    "read_file",
+    "saved_tensor",
+    "tensors_of",
+    "write_file",
+]
+
+Config = StaticSimilarity | DynamicSimilarity
+_KEY, _VERSION = "neural_similarity", 1
+
+
+def write_file(
+    path: str | os.PathLike[str],
+    configs: list[Config],
+    layers: dict[str, dict[str, Any]],
+    tensors: dict[str, Tensor],
+) -> None:
+    """Write a similarity file, which appears whole or not at all."""
+    description = {
+        "version": _VERSION,
+        "attachments": [config.to_config() for config in configs],
+        "layers": layers,
+    }
+    metadata = {_KEY: json.dumps(description)}
+    with whole_file(path) as file:  # save_file would make it readable for its owner alone
+        file.write_bytes(save(tensors, metadata=metadata))
+
+
+def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The description and the tensors of a similarity file."""
+    if not Path(path).is_file():
+        what = "a folder" if Path(path).is_dir() else "a path where no file exists"
+        raise FileNotFoundError(f"load_similarity: expected a file, got {what}: {str(path)!r}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FileFormatError(
+            f"load_similarity: expected a safetensors file, got {str(path)!r}, which cannot be "
+            f"read ({error}). It is damaged or of another kind. Save it again."
+        ) from error
+    try:
+        description = _validated(json.loads(metadata[_KEY]))
+    except (LookupError, TypeError, AttributeError, ValueError, NeuralSimilarityError) as error:
+        raise FileFormatError(
+            f"load_similarity: expected a file written by save_similarity, got {str(path)!r}, "
+            f"whose description is missing or unknown ({type(error).__name__}: {error})."
+        ) from error
+    return description, tensors
+
+
+def saved_tensor(
+    path: str | os.PathLike[str], tensors: dict[str, Tensor], key: str, like: Tensor
+) -> Tensor:
+    """The tensor of this key, checked to have the shape of ``like``."""
+    tensor = tensors.get(key)
+    if tensor is None or tensor.shape != like.shape:
+        got = "nothing" if tensor is None else str(tuple(tensor.shape))
+        raise FileFormatError(
+            f"load_similarity: expected {key!r} of shape {tuple(like.shape)} in {str(path)!r}, got "
+            f"{got}. The file does not contain what it describes. Save it again."
+        )
+    return tensor
+
+
+def tensors_of(layer: str, similarities: Mapping[str, Similarity]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a layer's similarity by their keys in a file, which do not have its name."""
+    for part, similarity in similarities.items():
+        tensors = (
+            {f"numbers.{key}": tensor for key, tensor in similarity.numbers.items()}
+            if isinstance(similarity, SimilarityParametrization)
+            else similarity.state_dict(keep_vars=True)
+        )
+        for key, tensor in tensors.items():
+            yield f"{layer}.{part}.{key}".lstrip("."), tensor
+
+
+def fingerprint(module: nn.Module) -> dict[str, Any]:
+    """The class of a layer and the shapes of its weights, as they are without a similarity."""
+    return {
+        "class": stock_type(module).__name__,
+        "groups": getattr(module, "groups", 1),
+        "weights": {
+            name: list(layout.stored) for name, layout in kernel_layouts(module, None, "layer")
+        },
+    }
+
+
+def fingerprint_text(fingerprint: dict[str, Any]) -> str:
+    """A fingerprint for people."""
+    shapes = ", ".join(f"{name} {tuple(s)}" for name, s in fingerprint["weights"].items())
+    return f"{fingerprint['class']} with {shapes}, groups {fingerprint['groups']}"
+
+
+def config_from(saved: dict[str, Any]) -> Config:
+    """The configuration that ``to_config`` described."""
+    modes: dict[str, Any] = {"static": StaticSimilarity, "dynamic": DynamicSimilarity}
+    config: Config = modes[saved["mode"]].from_config(saved)
+    return config
+
+
+def _validated(description: dict[str, Any]) -> dict[str, Any]:
+    """The description, if it is complete and this version can read it."""
+    if description["version"] != _VERSION:
+        raise ValueError(f"version {description['version']}, and this library reads {_VERSION}")
+    configs = [config_from(saved) for saved in description["attachments"]]
+    if not description["layers"]:
+        raise ValueError("no layers")
+    for layer in description["layers"].values():
+        if not 0 <= layer["attachment"] < len(configs):
+            raise ValueError(f"attachment {layer['attachment']}")
+        fingerprint_text(layer["fingerprint"])
+    return description

@@ -1,0 +1,161 @@
+"""What dynamic layers have in common: a stock layer, and predictors by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from torch import nn
+
+from .. import structures
+from ..errors import AttachError
+from ..structures import Block, Structure
+from ._hooks import accept_missing_similarity
+from .names import DEFAULT_NAME, child_name
+from .predicted import PredictedSimilarity, predicted_numbers
+from .predictors import ConvPredictor, PredictorConfig, SpherePredictor, TwoLayers
+
+if TYPE_CHECKING:
+    from .dynamic_similarity import DynamicSimilarity
+
+__all__ = ["DynamicLayer", "Installed", "predictions_for"]
+
+# For each predictor by name: the block of M, the input channels, the kernel size.
+Sites = dict[str, tuple[Block, int, tuple[int, int] | None]]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """How a similarity of a layer was made."""
+
+    structure: Structure
+    block_size: int | None
+    config: DynamicSimilarity | None = None
+    sites: tuple[str, ...] = ()
+
+
+class DynamicLayer(nn.Module):
+    """Base class of dynamic layers; not used by itself.
+
+    ``weight`` and ``bias`` keep their stock keys, so pretrained weights load. A layer may hold the
+    predictors of several similarities, each with a name. It uses those of the active one, and is
+    the stock layer without an active one.
+
+    Attributes:
+        installed: how each similarity was made, by its name.
+        active: the name of the similarity in use, or None.
+    """
+
+    stock_class: ClassVar[type[nn.Module]]
+    installed: dict[str, Installed]
+    active: str | None
+
+    def __init__(
+        self,
+        *args: Any,
+        structure: str | Structure = "diagonal",
+        predictor: PredictorConfig | nn.Module | None = None,
+        block_size: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)  # the stock layer's constructor
+        where = type(self).__name__
+        resolved = structures.resolve(structure, where)
+        predictions = predictions_for(type(self), self, resolved, predictor, block_size, where)
+        self.install(Installed(resolved, block_size), predictions)
+
+    def sites(self, block_size: int | None) -> Sites:
+        """What the layer has to predict; reads only the attributes of the stock layer."""
+        raise NotImplementedError
+
+    def install(
+        self,
+        installed: Installed,
+        predictions: dict[str, PredictedSimilarity],
+        name: str = DEFAULT_NAME,
+    ) -> None:
+        """Add predictors, made by :func:`predictions_for`, and activate them."""
+        if "installed" not in vars(self):
+            self.installed = {}
+            self.on_first_install()
+        self.installed[name] = replace(installed, sites=tuple(predictions))
+        weight = next(self.parameters(recurse=False))
+        for site, prediction in predictions.items():
+            prediction.to(weight.device, weight.dtype).train(self.training)
+            self.add_module(child_name(site, name), prediction)
+        self.active = name
+
+    def on_first_install(self) -> None:
+        """Register the hooks that the layer needs."""
+        accept_missing_similarity(self)
+
+    @property
+    def config(self) -> DynamicSimilarity | None:
+        """The configuration that made the active similarity, if :func:`attach` did."""
+        return None if self.active is None else self.installed[self.active].config
+
+    def by_name(self) -> dict[str, dict[str, PredictedSimilarity]]:
+        """Every similarity, active or not: by its name, then by site."""
+        return {
+            name: {site: self._prediction(site, name) for site in installed.sites}
+            for name, installed in self.installed.items()
+        }
+
+    def predictions(self) -> dict[str, PredictedSimilarity]:
+        """The predictors in use, by site."""
+        return {} if self.active is None else self.by_name()[self.active]
+
+    def prediction(self, site: str) -> PredictedSimilarity:
+        """The predictor in use at one site."""
+        if self.active is None:
+            raise AttachError(
+                f"{type(self).__name__}: expected an active similarity, got none. Choose one with "
+                f"set_similarity."
+            )
+        return self._prediction(site, self.active)
+
+    def _prediction(self, site: str, name: str) -> PredictedSimilarity:
+        return cast(PredictedSimilarity, self._modules[child_name(site, name)])
+
+    def similarity_children(self) -> dict[str, nn.Module]:
+        """What a checkpoint of the stock layer lacks, by name."""
+        return {
+            child_name(site, name): self._prediction(site, name)
+            for name, installed in self.installed.items()
+            for site in installed.sites
+        }
+
+
+NetworkMaker = Callable[[PredictorConfig, int, int, "tuple[int, int] | None"], nn.Module]
+
+
+def predictions_for(
+    cls: type[DynamicLayer],
+    module: nn.Module,
+    structure: Structure,
+    predictor: PredictorConfig | nn.Module | None,
+    block_size: int | None,
+    where: str,
+    make_network: NetworkMaker = TwoLayers,
+) -> dict[str, PredictedSimilarity]:
+    """The predictors that would make ``module`` a layer of class ``cls``; changes nothing."""
+    if predictor is None:
+        predictor = SpherePredictor()
+    if not isinstance(predictor, SpherePredictor | ConvPredictor | nn.Module):
+        raise AttachError(
+            f"{where}: expected predictor to be a SpherePredictor, a ConvPredictor or an "
+            f"nn.Module, got {predictor!r}."
+        )
+    predictions = {}
+    for site, (block, channels, kernel_size) in cls.sites(module, block_size).items():  # type: ignore[arg-type]
+        structure.check(block, where)
+        if isinstance(predictor, nn.Module):
+            network, residual = predictor, True
+        else:
+            config = predictor.for_structure(structure, dense=kernel_size is None)
+            outputs = predicted_numbers(structure, block)
+            network = make_network(config, channels, outputs, kernel_size)
+            residual = config.residual
+        predictions[site] = PredictedSimilarity(network, structure, block, residual)
+    return predictions

@@ -1,0 +1,41 @@
+"""Few-shot methods put a similarity where the network has it, and nowhere else."""
+
+import pytest
+import torch
+
+import neural_similarity as ns
+from neural_similarity.adapt.methods import with_static
+from neural_similarity.fewshot import create_method
+from neural_similarity.nn.inventory import layer_similarities
+
+METHODS = ["static", "meta_static", "dynamic", "meta_dynamic"]
+
+
+def resnet(similarity=None):
+    torch.manual_seed(0)
+    return ns.create_model("resnet18", 5, similarity, image_size=33, widths=(4, 4, 6, 8))
+
+
+def similarity_layers(model):
+    return [path for path, module in model.named_modules() if layer_similarities(module)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_stem_of_a_resnet_stays_plain(method):
+    network = create_method(method).build(resnet(), 5, (3, 33, 33))
+    expected = similarity_layers(resnet("static"))
+    assert similarity_layers(network.backbone) == expected
+    assert len(expected) == 16
+    assert "conv1" not in expected
+    assert not [path for path in expected if "downsample" in path]
+
+
+def test_adapting_has_the_same_layers():
+    assert similarity_layers(with_static(resnet())) == similarity_layers(resnet("static"))
+
+
+def test_the_weights_of_the_stem_are_not_parametrized():
+    network = create_method("static").build(resnet(), 5, (3, 33, 33))
+    stem = resnet().conv1.weight
+    assert torch.equal(network.backbone.conv1.weight, stem)
+    assert isinstance(network.backbone.conv1.weight, torch.nn.Parameter)
