@@ -1,13 +1,6 @@
 """All theory experiments, one after the other: ``python -m experiments.theory [--out FOLDER]``."""
 
-from . import (
-    experiment,
-    gradient_flow,
-    higher_order,
-    implicit_regularisation,
-    ode,
-    self_recurrence,
-)
+from . import experiment, gradient_flow, higher_order, implicit_regularisation, ode, self_recurrence
 
 if __name__ == "__main__":
     experiment.run_all(

@@ -16,7 +16,7 @@ from support.command import nsl, one_line
 import neural_similarity as ns
 from neural_similarity.adapt import methods as adapters
 from neural_similarity.adapt import save_backbone
-from neural_similarity.cli import _adapted
+from neural_similarity.cli.shared import adapt_report as _adapted
 from neural_similarity.ops.similarity_conv import compiled
 
 pytest.importorskip("onnxruntime")

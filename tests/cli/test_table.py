@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from neural_similarity.cli import main
-from neural_similarity.cli._table import print_table
+from neural_similarity.cli.shared.table import print_table
 
 
 @pytest.mark.parametrize("columns", ["20", "80", "400"])

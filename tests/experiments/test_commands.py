@@ -6,7 +6,7 @@ import pytest
 
 from experiments.commands import command_for
 from experiments.tables import TABLES
-from neural_similarity.cli._settings import wanted_settings
+from neural_similarity.cli.shared.settings import wanted_settings
 from neural_similarity.train import TrainConfig
 
 

@@ -14,8 +14,8 @@ from support.results_cases import keep_error
 from experiments import reproduce
 from experiments.report.write import BEGIN, END
 from experiments.tables import BUDGETS, TABLES
-from neural_similarity.cli._experiments import clone_folder, load_experiments
-from neural_similarity.cli._progress import QueueBar, TrainingBar
+from neural_similarity.cli.shared.experiments import clone_folder, load_experiments
+from neural_similarity.cli.shared.progress import QueueBar, TrainingBar
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,7 +14,7 @@ import pytest
 from support.command import nsl
 from support.fewshot_runs import SMALL
 
-from neural_similarity.cli import _fewshot
+from neural_similarity.cli.shared import fewshot_runs as _fewshot
 from neural_similarity.fewshot import train_method
 
 WITH_TINY = "import support.fewshot_runs; from neural_similarity.cli import main; main()"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ._options import Force
+from .shared.options import Force
 
 if TYPE_CHECKING:
     from ..adapt import FeatureExtractor
@@ -75,9 +75,9 @@ def adapt(
     from ..adapt.methods import METHODS
     from ..adapt.output_folder import check_output_folder, output_folder
     from ..export.onnx import check_packages
-    from ._adapted import print_result, read_classes, write_all
-    from ._progress import progress_bar
-    from ._signals import ends_on_sigterm
+    from .shared.adapt_report import print_result, read_classes, write_all
+    from .shared.progress import progress_bar
+    from .shared.signals import ends_on_sigterm
 
     _check.known_name("adapt", "--method", method, ("auto", *METHODS))
     check_output_folder(out, force)

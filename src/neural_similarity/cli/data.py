@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ._options import DataDir
+from .shared.options import DataDir
 
 if TYPE_CHECKING:
     from ..data.fetching.get import Callback
@@ -133,7 +133,7 @@ def check(
     Example:
       nsl data check cifar10 --sheet cifar10.png
     """
-    from ._data_check import check_data
+    from .shared.data_check import check_data
 
     check_data(name, data_dir, split or [], strict, sheet, force)
 

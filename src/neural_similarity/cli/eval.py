@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ._options import DataDir, RunFolder, Which
+from .shared.options import DataDir, RunFolder, Which
 
 __all__ = ["evaluate"]
 
@@ -39,7 +39,7 @@ def evaluate(
     from ..data import eval_loader
     from ..train import Run
     from ..train import evaluate as run_evaluation
-    from ._progress import progress_bar
+    from .shared.progress import progress_bar
 
     opened = Run.open(run, data_dir)
     model = opened.load_model(which)

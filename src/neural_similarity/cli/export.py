@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ._options import DataDir, Force, RunFolder, Which
+from .shared.options import DataDir, Force, RunFolder, Which
 
 __all__ = ["export"]
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ._options import DataDir, Force
-from ._settings import list_settings, wanted_settings
+from .shared.options import DataDir, Force
+from .shared.settings import list_settings, wanted_settings
 
 __all__ = ["app"]
 
@@ -98,7 +98,7 @@ def fewshot(
                 f"it. Write: nsl fewshot {context.invoked_subcommand} [options]."
             )
         return
-    from ._fewshot import compare
+    from .shared.fewshot_runs import compare
 
     _check_out(out, resume, force)
     settings = wanted_settings(config, options, set_ or [])
@@ -141,7 +141,7 @@ def train(
 
         list_settings(FewShotConfig)
         return
-    from ._fewshot import train_one
+    from .shared.fewshot_runs import train_one
 
     options = _options(
         method=method, data=data, data_dir=data_dir, model=model, backbone=backbone, base=base,
@@ -181,7 +181,7 @@ def evaluate(
     nsl fewshot eval runs/proto --shots 1,5,10 --episodes 10000 --json
     """
     from ..fewshot import FewShotRun, Trial
-    from ._fewshot import run_tests, show_results, stoppable
+    from .shared.fewshot_runs import run_tests, show_results, stoppable
 
     opened = FewShotRun.open(run, data_dir)
     tests = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ._options import DataDir, Force, RunFolder, Which
+from .shared.options import DataDir, Force, RunFolder, Which
 
 if TYPE_CHECKING:
     from ..convert import LayerSummary, TrainableSummary
@@ -52,7 +52,7 @@ def inspect(
     from ..errors import RunError
     from ..plot import Facts, Section, Table, Text, write_report
     from ..train import Run
-    from ._table import print_table
+    from .shared.table import print_table
 
     opened = Run.open(run, data_dir)
     folder = opened.folder / "inspect" if out is None else out

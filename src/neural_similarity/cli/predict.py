@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ._options import Force
 from .adapt import find_modules_here
+from .shared.options import Force
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -141,7 +141,7 @@ def _predict_files(
 ) -> tuple[int, list[_Prediction]]:
     """Classify and print, batch by batch; returns how many were classified, and the first ones."""
     from ..adapt.preprocessing import in_batches
-    from ._progress import progress_bar
+    from .shared.progress import progress_bar
 
     count, first = 0, []
     with progress_bar() as bar:

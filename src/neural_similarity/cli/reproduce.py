@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ._experiments import Experiments, clone_folder, load_experiments
+from .shared.experiments import Experiments, clone_folder, load_experiments
 
 __all__ = ["app"]
 
@@ -159,7 +159,7 @@ def _run(
     results: Path | None,
     work: Path,
 ) -> None:
-    from ._progress import QueueBar, TrainingBar, progress_bar
+    from .shared.progress import QueueBar, TrainingBar, progress_bar
 
     folder = results or experiments.RESULTS
     if Path.cwd() != clone_folder():

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ._options import DataDir, Force
-from ._settings import list_settings, new_folder, wanted_settings
+from .shared.options import DataDir, Force
+from .shared.settings import list_settings, new_folder, wanted_settings
 
 if TYPE_CHECKING:
     from ..train import Run, TrainConfig
@@ -159,7 +159,7 @@ def _train(
     from ..train.distributed import World
     from ..train.runs import check_comparison, read_comparison, write_comparison
     from ..train.task import Classification
-    from ._summary import report_comparison, report_run
+    from .shared.train_report import report_comparison, report_run
 
     first = int(os.environ.get("RANK", "0")) == 0
     comparison = read_comparison(out, TrainConfig) if resume else None
@@ -188,7 +188,7 @@ def _train_one(
 ) -> Run:
     """Train with a progress bar; on Ctrl-C print how to continue."""
     from ..train import train as run_training
-    from ._progress import TrainingBar, progress_bar
+    from .shared.progress import TrainingBar, progress_bar
 
     with progress_bar(*TrainingBar.columns()) as bar:
         callback = TrainingBar(bar, folder.name)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..errors import AttachError
-from ..nn._targets import check_pattern
 from ..nn.inventory import named_similarities, predictor_modules
 from ..nn.parametrization import static_by_name
+from ..nn.targets import check_pattern
 from .select import matches
 
 __all__ = ["TrainableSummary", "freeze_backbone", "similarity_parameters", "trainable_summary"]

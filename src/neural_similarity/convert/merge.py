@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ..errors import MergeError
-from ..nn._hooks import own_class
 from ..nn.dynamic_layer import DynamicLayer
 from ..nn.inventory import static_similarities
+from ..nn.layer_hooks import own_class
 from ..nn.parametrization import static_by_name
 from .probe import probe_output
 from .switch import list_similarities

@@ -9,9 +9,9 @@ from .._shapes import pair
 from ..errors import ShapeError
 from ..ops import similarity_conv2d
 from ..structures import Block
-from ._hooks import insist_on_calls
 from ._padding import explicit_padding
 from .dynamic_layer import DynamicLayer, Sites
+from .layer_hooks import insist_on_calls
 from .layouts import features_in_block
 from .predicted import PredictedSimilarity
 from .predictors import Window

@@ -11,7 +11,7 @@ from torch import nn
 from .. import structures
 from ..errors import AttachError
 from ..structures import Block, Structure
-from ._hooks import accept_missing_similarity
+from .layer_hooks import accept_missing_similarity
 from .names import DEFAULT_NAME, child_name
 from .predicted import PredictedSimilarity, predicted_numbers
 from .predictors import ConvPredictor, PredictorConfig, SpherePredictor, TwoLayers

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from .. import _check, structures
 from ..errors import AttachError
 from ..structures import Structure
-from ._targets import check_targets
 from .dynamic import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
 from .dynamic_layer import DynamicLayer, Installed, predictions_for
 from .names import DEFAULT_NAME
@@ -24,6 +23,7 @@ from .predictors import (
     predictor_from_config,
     size_preserving,
 )
+from .targets import check_targets
 
 __all__ = ["DynamicSimilarity"]
 

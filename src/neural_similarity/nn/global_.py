@@ -11,7 +11,7 @@ from .. import _check, structures
 from .._shapes import pair, same_padding
 from ..errors import ShapeError
 from ..structures import Structure
-from ._hooks import accept_missing_similarity
+from .layer_hooks import accept_missing_similarity
 from .positions import (
     PlainAttention,
     PositionSimilarity,

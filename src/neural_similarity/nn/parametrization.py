@@ -12,7 +12,7 @@ from .. import _check, structures
 from .._autocast import without_autocast
 from ..errors import ShapeError
 from ..ops.effective_weight import effective_weight, similarity_blocks
-from ._hooks import accept_stock_keys, make_copyable
+from .layer_hooks import accept_stock_keys, make_copyable
 from .layouts import KernelLayout
 from .names import DEFAULT_NAME, child_name
 

@@ -16,10 +16,10 @@ from .._shapes import pair
 from ..errors import AttachError
 from ..ops.effective_weight import SCOPES, Scope, similarity_blocks
 from ..structures import Structure
-from ._targets import check_targets
 from .layouts import KernelLayout, kernel_layouts
 from .names import DEFAULT_NAME
 from .parametrization import SimilarityParametrization, put_on
+from .targets import check_targets
 
 __all__ = [
     "SimilarityParametrization",

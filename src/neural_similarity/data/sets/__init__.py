@@ -1,15 +1,6 @@
 """The data sets, one per file; importing this package registers all of them."""
 
-from . import (
-    cifar,
-    digits,
-    fashion_mnist,
-    glyphs,
-    imagefolder,
-    imagenet,
-    mini_imagenet,
-    omniglot,
-)
+from . import cifar, digits, fashion_mnist, glyphs, imagefolder, imagenet, mini_imagenet, omniglot
 
 __all__ = [
     "cifar",

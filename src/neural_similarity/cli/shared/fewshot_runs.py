@@ -12,8 +12,8 @@ from typing import Any
 import typer
 from rich.progress import Progress
 
-from ..errors import RunError
-from ..fewshot import (
+from ...errors import RunError
+from ...fewshot import (
     FewShotConfig,
     FewShotRun,
     Plan,
@@ -24,12 +24,12 @@ from ..fewshot import (
     run_plan,
     train_method,
 )
-from ..fewshot.from_settings import configs_from_settings, stored_config
-from ..fewshot.plan import is_first_process
-from ..train.distributed import join_world, restarted
-from ._fewshot_report import report_methods, show_results, training_line
-from ._progress import TrainingBar, progress_bar
-from ._settings import new_folder
+from ...fewshot.from_settings import configs_from_settings, stored_config
+from ...fewshot.plan import is_first_process
+from ...train.distributed import join_world, restarted
+from .fewshot_report import report_methods, show_results, training_line
+from .progress import TrainingBar, progress_bar
+from .settings import new_folder
 
 __all__ = ["compare", "run_tests", "show_results", "stoppable", "train_one"]
 

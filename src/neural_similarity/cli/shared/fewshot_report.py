@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..fewshot import FewShotRun
-from ..plot import Facts, Picture, Section, Table, Text, draw_methods, draw_run, write_report
-from ._table import print_table
+from ...fewshot import FewShotRun
+from ...plot import Facts, Picture, Section, Table, Text, draw_methods, draw_run, write_report
+from .table import print_table
 
 __all__ = ["report_methods", "show_results", "training_line"]
 

@@ -62,7 +62,7 @@ def clone_folder() -> Path:
 
 def load_experiments() -> Experiments:
     """The experiments of the clone that the library is in, and no others."""
-    from ..errors import RunError
+    from ...errors import RunError
 
     root = clone_folder()
     folder = root / "experiments"

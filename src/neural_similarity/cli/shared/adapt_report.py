@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from ..adapt import CrossValidation, FewShotClassifier, Preprocessing
-from ..adapt.storage import write_adapted
-from ..data import FolderSet
-from ..data.folders import read_folder
-from ..data.sets.imagefolder import INFO as IMAGEFOLDER
-from ..errors import DataError
-from ..export import export_model
+from ...adapt import CrossValidation, FewShotClassifier, Preprocessing
+from ...adapt.storage import write_adapted
+from ...data import FolderSet
+from ...data.folders import read_folder
+from ...data.sets.imagefolder import INFO as IMAGEFOLDER
+from ...errors import DataError
+from ...export import export_model
 
 __all__ = ["print_result", "read_classes", "write_all"]
 
@@ -54,7 +54,7 @@ def write_all(
     classifier: FewShotClassifier, dataset: FolderSet, folder: Path, name: Path, onnx: bool
 ) -> None:
     """Write all files into a folder; ``name`` is its later name."""
-    from ..plot import draw_confusion
+    from ...plot import draw_confusion
 
     write_adapted(classifier.adapted(), folder)
     difference = _write_onnx(classifier, folder / "model.onnx") if onnx else None
@@ -73,7 +73,7 @@ def write_all(
 
 def print_result(classifier: FewShotClassifier, out: Path) -> None:
     """Print the accuracy, by class and overall, and how to go on."""
-    from ._table import print_table
+    from .table import print_table
 
     print_table(_CLASS_COLUMNS, _class_rows(classifier))
     validation = classifier.cross_validation_
@@ -156,7 +156,7 @@ def _readme(classifier: FewShotClassifier, preprocessing: Preprocessing, onnx: b
 def _write_report(
     classifier: FewShotClassifier, dataset: FolderSet, folder: Path, name: Path, onnx: float | None
 ) -> None:
-    from ..plot import Facts, Picture, Section, Table, Text, write_report
+    from ...plot import Facts, Picture, Section, Table, Text, write_report
 
     validation = classifier.cross_validation_
     facts = {

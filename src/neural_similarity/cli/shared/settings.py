@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..train.settings import Settings
+    from ...train.settings import Settings
 
 __all__ = ["list_settings", "new_folder", "wanted_settings"]
 
 
 def wanted_settings(file: Path | None, options: dict[str, Any], sets: list[str]) -> dict[str, Any]:
     """Settings from the file, overridden by options, overridden by ``--set``."""
-    from ..train.config import merge_settings, parse_setting, read_settings
+    from ...train.config import merge_settings, parse_setting, read_settings
 
     settings = {} if file is None else read_settings(file)
     settings = merge_settings(settings, ((k, v) for k, v in options.items() if v is not None))

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..convert import trainable_summary
-from ..errors import RunError
-from ..plot import Facts, Picture, Section, Table, Text, draw_comparison, draw_run, write_report
-from ..train import Evaluation, Run
-from ._table import print_table
+from ...convert import trainable_summary
+from ...errors import RunError
+from ...plot import Facts, Picture, Section, Table, Text, draw_comparison, draw_run, write_report
+from ...train import Evaluation, Run
+from .table import print_table
 
 __all__ = ["report_comparison", "report_run"]
 

@@ -8,12 +8,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from .. import _check
-from ..data import FolderSet, ImageSet, data_directory, dataset_info, list_datasets, load_dataset
-from ..data.fetching.get import find, verify
-from ..data.fetching.sources import SOURCES
-from ..errors import DataError
-from ..plot.contact_sheet import draw_contact_sheet
+from ... import _check
+from ...data import FolderSet, ImageSet, data_directory, dataset_info, list_datasets, load_dataset
+from ...data.fetching.get import find, verify
+from ...data.fetching.sources import SOURCES
+from ...errors import DataError
+from ...plot.contact_sheet import draw_contact_sheet
 
 __all__ = ["check_data"]
 
