@@ -73,5 +73,5 @@ def test_a_damaged_environment_is_named(run, damage):
 def test_a_plain_run_is_not_merged(run, capsys, monkeypatch):
     ended = nsl(capsys, monkeypatch, "merge", run.folder)
     assert ended.code == 2
-    assert "expected a run with a static similarity, got one without. Its weights" in ended.err
-    assert "in last.safetensors; `nsl train --similarity static`" in ended.err
+    assert "expected a run with a static similarity, got one without. There is nothing" in ended.err
+    assert "last.safetensors already holds the weights of a plain network" in ended.err
