@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import neural_similarity as ns
 
-LENGTH, BATCH, STEPS = 6, 128, 1000
+LENGTH, BATCH, STEPS = 6, 128, 500
 
 
 def main() -> None:

@@ -212,26 +212,27 @@ def test_help_teaches_and_answers_at_once():
 
 
 def test_killed_and_resumed_ends_in_the_same_weights(tmp_path):
-    arguments = ("train", *SMALL, "--similarity", "dynamic", "--epochs", 15)
+    arguments = ("train", *SMALL, "--similarity", "dynamic", "--epochs", 10)
     arguments += ("--set", "checkpoint_minutes=0", "--set", "log_every=1")
     whole = nsl_process(*arguments, "--out", "whole", cwd=tmp_path)
     assert whole.code == 0, whole.err
-    for step in (3, 20):
-        process = start(*arguments, "--resume", "--out", "broken", cwd=tmp_path)
-        wait_for(lambda step=step: saved_step(tmp_path / "broken") >= step, process)
-        process.kill()
-        process.communicate()
-    assert saved_step(tmp_path / "broken") < 60
+    process = start(*arguments, "--resume", "--out", "broken", cwd=tmp_path)
+    wait_for(lambda: saved_step(tmp_path / "broken") >= 3, process)
+    process.kill()
+    process.communicate()
+    assert saved_step(tmp_path / "broken") < 40
     resumed = nsl_process("train", "--resume", "--out", "broken", cwd=tmp_path)
     assert resumed.code == 0, resumed.err
     starts = json.loads((tmp_path / "broken" / "environment.json").read_text())
-    assert len(starts) == 3
+    assert len(starts) == 2
     a, b = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "broken"))
     assert all(torch.equal(a[key], b[key]) for key in a)
     assert steps(tmp_path / "whole") == steps(tmp_path / "broken")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_stopping_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path, number):
     arguments = ("train", *SMALL, "--epochs", 2000, "--set", "log_every=1", "--out", "run")
     process = start(*arguments, "--set", "eval_every=1000", cwd=tmp_path)

@@ -190,7 +190,7 @@ def test_unknown_names_and_options():
 def test_a_name_belongs_to_one_method():
     proto = type(create_method("proto"))
     assert register_method(proto) is proto
-    with pytest.raises(ns.RunError, match=r"got 'proto' again\. It is the name of .*Proto"):
+    with pytest.raises(ns.DuplicateNameError, match=r"got 'proto' for .*belongs to .*\.Proto\."):
         register_method(type("Other", (proto,), {}))
     assert type(create_method("proto")) is proto
 

@@ -208,7 +208,7 @@ def test_autocast_and_half_precision(name):
         (
             (4, 4, 3),
             {"structure": "unconstrained", "size": (100, 80)},
-            "at most 16,777,216 numbers, got up to 64,000,000.*square of the positions",
+            "at most 16,777,216 parameters, got up to 64,000,000.*square of the positions",
         ),
     ],
 )
@@ -219,7 +219,7 @@ def test_settings_that_do_not_fit(arguments, options, message):
 
 def test_inputs_that_do_not_fit():
     matrix = layer("matrix")
-    with pytest.raises(ns.ShapeError, match=r"5 x 7 positions, got 6 x 7.*belongs to one size"):
+    with pytest.raises(ns.ShapeError, match=r"5 x 7 positions, got 6 x 7.*fits one size only"):
         matrix(torch.zeros(1, 8, 6, 7))
     with pytest.raises(ns.ShapeError, match=r"shape \(N, 8, H, W\).*got \(1, 3, 5, 7\)"):
         matrix(torch.zeros(1, 3, 5, 7))

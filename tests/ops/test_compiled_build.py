@@ -84,6 +84,7 @@ def test_failing_compiler_warns_once(compiler: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow  # compiles twice
 def test_built_once_by_several_processes(tmp_path: Path) -> None:
     if compiled.load() is None:
         pytest.skip("no compiler")
