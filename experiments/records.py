@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from neural_similarity.errors import FileFormatError
+from neural_similarity.train import write_file
 
 from .tables.base import Row
 
@@ -81,14 +82,9 @@ def _move_to_new(part: Path, file: Path) -> None:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Overwrite a file; a reader sees the old text or the new one, never a part."""
+    """Replace a file; it is whole at any time."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(f".{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    write_file(file, text.encode())
 
 
 def as_columns(lines: Iterable[dict[str, Any]], digits: int = 5) -> dict[str, dict[str, list[Any]]]:

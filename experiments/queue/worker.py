@@ -20,13 +20,12 @@ from safetensors import SafetensorError, safe_open
 
 from neural_similarity.errors import DivergedError, RunError
 from neural_similarity.fewshot import FewShotConfig, FewShotRun, Trial, train_method
-from neural_similarity.train import Run, TrainConfig, train
+from neural_similarity.train import Run, TrainConfig, locked, train
 
 from ..code_version import commit
 from ..records import Record, read_record, record_file, write_record, write_text
 from ..tables.base import OneStep
 from .jobs import Job
-from .lock import try_lock
 from .run_record import (
     diverged_record,
     one_step_record,
@@ -91,9 +90,9 @@ class Queue:
                 return False
             if not self._has_network(job.before):
                 return self._try(job.before, again=True)
-        with try_lock(self.work / f"{job.name}.lock") as locked:
+        with locked(self.work / f"{job.name}.lock") as free:
             done = self._has_network(job) if again else read_record(self._file(job)) is not None
-            if not locked or done:
+            if not free or done:
                 return False
             if again:
                 self._train_again(job)

@@ -63,13 +63,16 @@ def try_lock(handle: int) -> bool:
 def locked(path: Path) -> Iterator[bool]:
     """Whether this process has a file or folder to itself, until the end of the block.
 
-    A folder must exist; a file is created.
+    A folder must exist; a file is created, with the folder that it is in.
     """
     if fcntl is None:
         yield True
         return
-    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT
-    handle = os.open(path, flags)
+    if path.is_dir():
+        handle = os.open(path, os.O_RDONLY)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
         yield try_lock(handle)
     finally:

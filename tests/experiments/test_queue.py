@@ -9,13 +9,12 @@ import torch
 from support.killing import Killed, killed_at
 
 from experiments.queue import Queue, jobs_of
-from experiments.queue.lock import try_lock
 from experiments.queue.run_record import run_record
 from experiments.records import read_record, record_file, write_record
 from experiments.tables import TABLES
 from experiments.tables import find_table as table
 from neural_similarity.errors import DivergedError, RunError
-from neural_similarity.train import Run
+from neural_similarity.train import Run, locked
 
 # The rows of the other two are the same at the smoke budget.
 DIFFERENT = [name for name in TABLES if name not in ("table4-cifar100", "table6-mini")]
@@ -182,10 +181,10 @@ def test_taps_that_were_switched_off_are_counted(tmp_path, monkeypatch):
 def test_processes_share_a_queue(tmp_path):
     queue = Queue(tmp_path / "results", tmp_path / "work", log=lambda line: None)
     (job,) = jobs_of([table("table4")], "smoke", 1, ["cnn"])
-    with try_lock(queue.work / f"{job.name}.lock") as mine:
+    with locked(queue.work / f"{job.name}.lock") as mine:
         assert mine
         assert not queue._try(job)
-        with try_lock(queue.work / f"{job.name}.lock") as also:
+        with locked(queue.work / f"{job.name}.lock") as also:
             assert not also
     assert queue._try(job)
     assert not queue._try(job), "it is done"

@@ -8,13 +8,14 @@ from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.adapt import FeatureExtractor, Preprocessing
+from neural_similarity.adapt import methods as adapt_methods
 from neural_similarity.adapt.backbones.files import network_source
 
 SEEN = Preprocessing(8, (0.5, 0.4, 0.3), (0.25, 0.26, 0.27))
 OPTIONS = {"width": 4, "growth": (1, 2), "depths": (1, 1), "hidden": None}
 PREDICTOR = ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=4))
 
-METHODS = {"ridge": None, "proto": None, "static": None, "dynamic": PREDICTOR}
+METHODS = {name: PREDICTOR if name == "dynamic" else None for name in adapt_methods.METHODS}
 """Every method, and the similarity that its backbone has."""
 EYE = FeatureExtractor(nn.AvgPool2d(4), SEEN, "eye")
 """A backbone that has learned nothing."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from .._io import whole_file
 from ..data.extras import needs
 from ..data.image_sets import FolderSet, ImageSet
 from ..data.images import read_image
@@ -132,9 +133,5 @@ def _font() -> ImageFont.FreeTypeFont:
 
 
 def _save(sheet: Image.Image, path: Path) -> None:
-    part = path.with_name(path.name + ".part")
-    try:
-        sheet.save(part, format="PNG")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        sheet.save(file, format="PNG")

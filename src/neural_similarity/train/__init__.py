@@ -1,5 +1,6 @@
-"""Training: one loop, resumable to the bit, alone or on many machines."""
+"""Training: one loop, resumable to the bit, alone or on many machines; files that appear whole."""
 
+from .._io import locked, write_file
 from .build import build_model, build_optimizer
 from .config import TrainConfig
 from .distributed import World
@@ -16,5 +17,7 @@ __all__ = [
     "build_optimizer",
     "evaluate",
     "here_and_now",
+    "locked",
     "train",
+    "write_file",
 ]
