@@ -43,7 +43,7 @@ def test_private_names_stay_in_their_room():
     assert [found for path in SOURCES for found in private(path)] == []
 
 
-def test_private_names_would_be_found(tmp_path, monkeypatch):
+def test_private_names_would_be_found(monkeypatch):
     for name, text in {
         "one": "from ..nn._padding import x",
         "two": "from ..nn.static import _x",
