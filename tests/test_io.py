@@ -205,3 +205,67 @@ def _umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+RACE = """
+import sys
+from pathlib import Path
+from neural_similarity import _io
+for n in range(150):
+    _io.write_file(Path(sys.argv[1]) / sys.argv[2], b"x" * n)
+"""
+
+
+def test_many_processes_write_to_one_folder_and_leave_nothing_else(tmp_path):
+    command = [sys.executable, "-c", RACE, str(tmp_path)]
+    processes = [subprocess.Popen([*command, name]) for name in "abc"]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    """Network file systems refuse such locks; writing works there, and nothing is cleaned up."""
+
+    def refused(handle, operation):
+        raise OSError(9, "Bad file descriptor")
+
+    monkeypatch.setattr(_io.fcntl, "flock", refused)
+    (tmp_path / ".nsl-scratch-other").mkdir()  # perhaps of a process on another machine
+    _io.write_file(tmp_path / "file", b"new")
+    write(tmp_path / "out", OLD)
+    with _io.whole_folder(tmp_path / "out") as folder:
+        write(folder, NEW)
+    assert read(tmp_path / "out") == NEW
+    assert leftovers(tmp_path) == [tmp_path / ".nsl-scratch-other"]
+
+
+def test_what_appears_meanwhile_is_checked_before_the_swap(tmp_path):
+    out = tmp_path / "out"
+
+    def check():
+        if out.exists():
+            raise FileExistsError(str(out))
+
+    def swap():
+        with _io.whole_folder(out, check) as folder:
+            write(folder, NEW)
+            write(out, OLD)  # by another program, while ours was at work
+
+    with pytest.raises(FileExistsError):
+        swap()
+    assert read(out) == OLD
+
+
+def test_files_of_others_survive_the_end_of_an_interrupted_swap(tmp_path):
+    out = tmp_path / "out"
+    write(out, OLD)
+    command = [sys.executable, "-c", KILL, str(out), "2", "files"]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    (out / "notes").write_text("mine")
+    _io.settle(out)
+    assert read(out) == {**NEW, "notes": "mine"}
+
+
+def test_a_folder_in_place_of_a_file(tmp_path):
+    with pytest.raises(IsADirectoryError, match="expected a file, got a folder"):
+        _io.write_file(tmp_path, b"")

@@ -45,7 +45,7 @@ def known_name(where: str, what: str, got: object, choices: Iterable[str]) -> No
     choices = sorted(choices)
     if got in choices:
         return
-    nearest = difflib.get_close_matches(str(got), choices, n=1, cutoff=0.4)
+    nearest = difflib.get_close_matches(str(got), choices, n=1, cutoff=0.6)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     raise UnknownNameError(
         f"{where}: expected {what} to be one of {', '.join(map(repr, choices))}, got {got!r}.{hint}"

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,14 +50,10 @@ def cache_directory() -> Path:
 def try_lock(handle: int) -> bool:
     """Lock an open file or folder for this process alone; False if another process holds it.
 
-    The lock belongs to the system: it ends with the process, however that ends.
+    The lock belongs to the system: it ends with the process, however that ends. Some network file
+    systems have no such locks; there every process gets it.
     """
-    if fcntl is not None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
+    return _lock(handle) is not False
 
 
 @contextmanager
@@ -80,10 +77,10 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def scratch_folder(parent: Path, prefix: str = _SCRATCH) -> Iterator[Path]:
+def scratch_folder(parent: Path) -> Iterator[Path]:
     """A new folder in ``parent``, removed at the end; those of dead processes are removed first."""
     _remove_leftovers(parent)
-    folder, handle = _locked_folder(parent, prefix)
+    folder, handle = _locked_folder(parent, _SCRATCH)
     try:
         yield folder
     finally:
@@ -101,10 +98,14 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such folder", str(target.parent))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "expected a file, got a folder", str(target))
     with scratch_folder(target.parent) as folder:
         file = folder / target.name
         yield file
         _flush(file)
+        if target.exists():
+            shutil.copymode(target, file)
         file.replace(target)
 
 
@@ -115,13 +116,19 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 @contextmanager
-def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+def whole_folder(
+    path: str | os.PathLike[str], check: Callable[[], None] = lambda: None
+) -> Iterator[Path]:
     """A new folder, which stands at ``path`` when the block ends well, in place of the old one.
 
     Old and new are swapped in one step where the system can. Where it cannot, and where the old
     folder itself has to stay because somebody works in it or a disk is mounted there, the files are
     swapped one by one; a swap that was interrupted is finished by :func:`settle`. The old files
     are deleted only after all new ones are in place.
+
+    Args:
+        path: where the folder goes.
+        check: raises if what is at ``path`` must not be replaced; called just before the swap.
     """
     target = Path(path).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -131,9 +138,12 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         new = scratch / "new"
         new.mkdir()
         yield new
+        check()
         if not target.is_dir():
             new.rename(target)
-        elif stays or not _exchange(new, target):
+            return
+        shutil.copymode(target, new)
+        if stays or not _exchange(new, target):
             _swap_files(new, target)
 
 
@@ -142,8 +152,8 @@ def settle(folder: Path) -> None:
     if not folder.is_dir():
         return
     for journal in _entries(folder, _SWAP):
-        with locked(journal) as free:
-            if free:
+        with _abandoned(journal) as abandoned:
+            if abandoned:
                 _finish(journal, folder)
     _remove_leftovers(folder)
 
@@ -158,9 +168,19 @@ def _swap_files(new: Path, target: Path) -> None:
     """Swap the files of two folders; what is needed to finish lies in the target from the start."""
     journal, handle = _locked_folder(target, _SWAP)
     try:
-        new.rename(journal / "new")
+        try:
+            new.rename(journal / "new")
+        except OSError as error:
+            if error.errno != errno.EXDEV:  # the target is a disk of its own
+                raise
+            shutil.copytree(new, journal / "new")
         (journal / "old").mkdir()
-        (journal / _TAKE_OUT).touch()
+        names = {
+            "old": [entry.name for entry in foreign_entries(target)],
+            "new": sorted(entry.name for entry in (journal / "new").iterdir()),
+        }
+        (journal / _TAKE_OUT).write_text(json.dumps(names), encoding="utf-8")
+        _flush(journal / _TAKE_OUT)
         _flush(journal)
         _finish(journal, target)
     except OSError:
@@ -177,8 +197,9 @@ def _swap_files(new: Path, target: Path) -> None:
 def _finish(journal: Path, target: Path) -> None:
     """Go on with a swap wherever it stopped; without a mark nothing was swapped yet."""
     if (journal / _TAKE_OUT).exists():
-        for entry in foreign_entries(target):
-            entry.rename(journal / "old" / entry.name)
+        for name in _names(journal / _TAKE_OUT)["old"]:
+            if (target / name).exists():  # else it is out already
+                (target / name).rename(journal / "old" / name)
         (journal / _TAKE_OUT).rename(journal / _PUT_IN)
     if (journal / _PUT_IN).exists():
         for entry in sorted((journal / "new").iterdir()):
@@ -190,14 +211,21 @@ def _finish(journal: Path, target: Path) -> None:
 def _undo(journal: Path, target: Path) -> None:
     """Bring the old files back after the disk refused a step."""
     if (journal / _PUT_IN).exists():
-        for entry in foreign_entries(target):
-            entry.rename(journal / "new" / entry.name)
+        for name in _names(journal / _PUT_IN)["new"]:
+            if not (journal / "new" / name).exists():  # else it is not in place yet
+                (target / name).rename(journal / "new" / name)
         (journal / _PUT_IN).rename(journal / _TAKE_OUT)
     if (journal / _TAKE_OUT).exists():
         for entry in sorted((journal / "old").iterdir()):
             entry.rename(target / entry.name)
         (journal / _TAKE_OUT).unlink()
     shutil.rmtree(journal, ignore_errors=True)
+
+
+def _names(mark: Path) -> dict[str, list[str]]:
+    """Which files a swap takes out and puts in: others are not touched."""
+    names: dict[str, list[str]] = json.loads(mark.read_text(encoding="utf-8"))
+    return names
 
 
 def _exchange(new: Path, old: Path) -> bool:
@@ -210,14 +238,28 @@ def _exchange(new: Path, old: Path) -> bool:
     if renameat2(here, os.fsencode(new), here, os.fsencode(old), exchange) == 0:
         return True
     code = ctypes.get_errno()
-    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBUSY):  # busy: a mount point
         return False
     raise OSError(code, os.strerror(code), str(old))
 
 
 def _must_stay(folder: Path) -> bool:
-    """Whether a folder cannot be moved away: somebody stands in it, or it is a disk of its own."""
-    return os.path.ismount(folder) or Path.cwd().is_relative_to(folder)
+    """Whether a folder cannot be moved away: it is in use, a disk of its own, or in a fixed one."""
+    fixed = not os.access(folder.parent, os.W_OK)
+    return fixed or os.path.ismount(folder) or Path.cwd().is_relative_to(folder)
+
+
+def _lock(handle: int) -> bool | None:
+    """Lock an open file or folder; False if another process holds it, None if locks do not work."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a network file system without such locks
+        return None
+    return True
 
 
 def _locked_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
@@ -230,22 +272,34 @@ def _locked_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
             handle = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:  # another process took it for a leftover before we locked it
             continue
-        if try_lock(handle) and folder.exists():
+        if _lock(handle) is not False and folder.exists():
             return folder, handle
+        os.close(handle)
+
+
+@contextmanager
+def _abandoned(folder: Path) -> Iterator[bool]:
+    """Whether a scratch folder belongs to no running process, as far as locks can say."""
+    if fcntl is None:
+        yield False
+        return
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # its owner has just removed it, or it is another user's
+        yield False
+        return
+    try:
+        yield _lock(handle) is True
+    finally:
         os.close(handle)
 
 
 def _remove_leftovers(parent: Path) -> None:
     """Remove the scratch folders of processes that no longer run."""
-    if fcntl is None:
-        return
     for folder in _entries(parent, _SCRATCH):
-        try:
-            with locked(folder) as free:
-                if free:
-                    shutil.rmtree(folder, ignore_errors=True)
-        except OSError:  # gone meanwhile, or of another user
-            continue
+        with _abandoned(folder) as abandoned:
+            if abandoned:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _entries(folder: Path, prefix: str) -> list[Path]:

@@ -272,3 +272,13 @@ def test_the_files_of_the_package_are_made_from_runs(tmp_path, monkeypatch, caps
     monkeypatch.setattr(sys, "argv", ["backbone", *arguments[1::-1], *arguments[2:]])
     with pytest.raises(RunError, match="a run with a dynamic similarity, then one with none"):
         experiment.main()
+
+
+@pytest.mark.parametrize("switched_off", [False, True])
+def test_a_backbone_file_has_no_names_of_similarities(switched_off):
+    model = ns.create_model("cnn9", 3, None, 3, 8, **OPTIONS)
+    ns.attach(model, PREDICTOR, name="default" if switched_off else "birds")
+    if switched_off:
+        ns.set_similarity(model, None)
+    with pytest.raises(ns.AttachError, match=r"one active similarity of the name 'default', got"):
+        network_source(model, "cnn9", OPTIONS, 3, 8)

@@ -38,7 +38,7 @@ def test_methods_side_by_side_share_a_plain_network(run, tmp_path, monkeypatch):
     assert "meta_dynamic" in report
     assert "data:image/png;base64" in report
 
-    assert "expected a new folder, got one that is there" in one_line(run(*arguments))
+    assert "expected a new folder, got one that exists" in one_line(run(*arguments))
     (folder / "proto" / "results" / "3way-1shot-4-0-4query.json").unlink()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

@@ -73,7 +73,7 @@ def test_three_networks_side_by_side(run, tmp_path):
     assert "static diagonal" in report
     assert "data:image/png;base64" in report
     again = run("train", *SMALL, "--similarity", kinds, "--epochs", 2, "--out", "all")
-    assert "expected a new folder, got one that is there" in one_line(again)
+    assert "expected a new folder, got one that exists" in one_line(again)
     resumed = run("train", "--resume", "--out", "all", "--data-dir", tmp_path)
     assert resumed.code == 0
     assert resumed.out == done.out
@@ -133,7 +133,7 @@ def test_a_run_from_a_file_is_evaluated_and_merged(run, tmp_path):
         (("train", "--resume", "--threads", "1", "--out", "none"), "expected the folder of a run"),
         (
             ("train", "--resume", "--steps", "1", "--out", "mine"),
-            "expected a run to go on with, got",
+            "expected a run to resume, got",
         ),
         (("train", "--set", "epochs=inf"), "expected epochs to be a finite number"),
         (("train", "--epochs", "1", "--out", "mine"), "expected a new folder"),
@@ -270,7 +270,7 @@ def test_a_full_disk_ends_in_one_line_with_the_last_checkpoint_intact(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 
     ended = nsl_process("train", "--resume", "--out", "run", cwd=tmp_path, preexec_fn=small_files)
-    assert "bytes, got File too large. What was there before is as it was" in one_line(ended)
+    assert "bytes, got File too large. The old file is unchanged" in one_line(ended)
     assert (tmp_path / "run" / "last.safetensors").read_bytes() == last
     assert not list((tmp_path / "run").glob(".*"))
     resumed = nsl_process("train", "--resume", "--out", "run", cwd=tmp_path)

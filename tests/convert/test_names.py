@@ -8,6 +8,7 @@ from support.cases import LAYERS, STRUCTURES, disturb, layers, output
 from support.fast_cases import torch_warns_about_itself
 from support.networks import PlainCNN, train_step
 from torch import nn
+from torch.nn.utils import parametrize
 
 import neural_similarity as ns
 from neural_similarity.convert import describe_layers, multiply_adds
@@ -323,3 +324,15 @@ def test_a_named_similarity_exports():
         input = torch.randn(SHAPE)
         program = torch.export.export(ns.set_similarity(model, "birds"), (input,))
         torch.testing.assert_close(program.module()(input), model(input), rtol=1e-4, atol=1e-5)
+
+
+def test_switching_within_a_cache_of_weights():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    image = torch.randn(1, 3, 6, 6)
+    plain = model(image)
+    ns.attach(model, ns.StaticSimilarity())
+    nn.init.normal_(next(ns.similarity_parameters(model)))
+    with parametrize.cached():
+        assert not torch.equal(model(image), plain)
+        ns.set_similarity(model, None)
+        assert torch.equal(model(image), plain)

@@ -130,7 +130,7 @@ def test_what_is_there_stays(tmp_path, place, kind):
     place.mkdir()
     (place / "mine").write_bytes(b"mine")
     archive = make(tmp_path / "archive", FILES, kind)
-    with pytest.raises(FetchError, match=r"expected .*letters to be free.*--force"):
+    with pytest.raises(FetchError, match=r"expected .*letters not to exist.*--force"):
         unpack(archive, place)
     broken = tmp_path / "broken"
     broken.write_bytes(archive.read_bytes()[:100])

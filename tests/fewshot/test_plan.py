@@ -96,7 +96,7 @@ def test_a_stopped_plan_goes_on_and_repeats_nothing(tmp_path):
     assert {name for name, *_ in lines.tested} == {"meta_static"}
     assert (folder / "plain" / "last.safetensors").stat().st_mtime_ns == weights
     assert [len(one.results) for one in finished] == [0, 1, 1, 1]
-    with pytest.raises(ns.RunError, match="expected a new folder, got one that is there"):
+    with pytest.raises(ns.RunError, match="expected a new folder, got one that exists"):
         run_plan(plan, [Trial(1)])
     other = plan_runs(configs("finetune", "nearest", "meta_static", seed=1), folder)
     with pytest.raises(ns.RunError, match="expected the settings the runs began with, got others"):

@@ -119,7 +119,7 @@ def test_a_finished_run_has_nothing_left_to_do(tmp_path):
 
 def test_wrong_folders(tmp_path):
     train(replace(SMALL, steps=1), tmp_path / "run")
-    with pytest.raises(ns.RunError, match="expected a new folder, got one that is there"):
+    with pytest.raises(ns.RunError, match="expected a new folder, got one that exists"):
         train(SMALL, tmp_path / "run")
     with pytest.raises(ns.RunError, match=r"expected the settings the run began with, got.*for lr"):
         train(replace(SMALL, steps=1, lr=0.5), tmp_path / "run", resume=True)
@@ -189,7 +189,9 @@ def test_other_data_is_refused(tmp_path):
     starts = json.loads(file.read_text())
     starts[0]["data_copies"]["train"] = "another"
     file.write_text(json.dumps(starts))
-    with pytest.raises(ns.RunError, match="expected the data the run began with, got another copy"):
+    with pytest.raises(
+        ns.RunError, match="expected the data the run began with, got different data"
+    ):
         train(None, run.folder, resume=True)
 
 

@@ -33,8 +33,8 @@ def trained(tmp_path, **settings):
 def is_refused(run, split=None):
     with pytest.raises(
         ns.RunError,
-        match=r"expected the data the run began with, got another copy of 'imagefolder' \(\w+, not "
-        r"\w+\)\. Put the first one back, or begin a new run\.",
+        match=r"expected the data the run began with, got different data for 'imagefolder' "
+        r"\(fingerprint \w+, not \w+\)\. Restore the first data, or start a new run\.",
     ):
         run.test_set(split)
 

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -257,7 +257,7 @@ def _convolution_work(backbone: FeatureExtractor) -> int:
 
     def count(module: nn.Module, _input: object, output: Tensor) -> None:
         nonlocal work
-        work += output.numel() * module.get_parameter("weight")[0].numel()
+        work += output.numel() * cast(Tensor, module.weight)[0].numel()
 
     layers = [m for m in backbone.module.modules() if isinstance(m, nn.Conv2d)]
     handles = [layer.register_forward_hook(count) for layer in layers]

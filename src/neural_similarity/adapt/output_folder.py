@@ -29,7 +29,7 @@ def check_output_folder(path: str | os.PathLike[str], force: bool) -> None:
     if not force:
         raise RunError(
             f"{folder}: expected a new folder, got one that exists. Choose another folder, or "
-            f"overwrite this one with force (--force)."
+            f"overwrite this one (force, --force)."
         )
     if not all((folder / mark).is_file() for mark in _MARKS):
         raise RunError(
@@ -49,5 +49,5 @@ def check_output_folder(path: str | os.PathLike[str], force: bool) -> None:
 def output_folder(path: str | os.PathLike[str], force: bool) -> Iterator[Path]:
     """A new folder, which stands at ``path`` when the block ends well; see ``_io.whole_folder``."""
     check_output_folder(path, force)
-    with whole_folder(path) as folder:
+    with whole_folder(path, lambda: check_output_folder(path, force)) as folder:
         yield folder

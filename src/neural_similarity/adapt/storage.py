@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from .. import __version__
+from .._io import settle
 from ..errors import DataError, FileFormatError
 from ..train.checkpoint import read_weights
 from .backbones.extractor import FeatureExtractor
@@ -118,6 +120,8 @@ def load_adapted(
 ) -> Adapted:
     """What :func:`save_adapted` wrote; ``backbone`` is code that a file cannot contain."""
     path = Path(folder)
+    with suppress(OSError):  # of a folder that cannot be written
+        settle(path)
     if not (path / MODEL).is_file():
         raise DataError(
             f"{path}: expected a folder with {MODEL}, got none. `nsl adapt` and "

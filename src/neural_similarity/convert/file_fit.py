@@ -49,7 +49,7 @@ def refuse_misfits(
         raise FileFormatError(
             f"load_similarity: expected a model that fits {str(path)!r}, got {len(problems)} "
             f"layer(s) that do not: {'; '.join(problems)}. Build the model the file was saved "
-            f"from, or load under another name."
+            f"from."
         )
 
 

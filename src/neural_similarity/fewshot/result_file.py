@@ -45,8 +45,8 @@ class ResultFile:
         result: dict[str, Any] = read_json(self.path, dict)
         if any(result.get(name) != self.about[name] for name in ("weights_step", "data_copy")):
             raise RunError(
-                f"{self.path}: expected a result of these weights and data, got one of others. "
-                f"The run was trained further, or the data changed. Test again with --force."
+                f"{self.path}: expected a result for these weights and data, got one for different "
+                f"ones. The run was trained further, or the data changed. Test again with --force."
             )
         return result
 

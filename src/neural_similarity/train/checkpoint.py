@@ -38,8 +38,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         raise RunError(
             f"{path}: expected to write {len(content):,} bytes, got {error.strerror or error}. "
-            f"What was there before is as it was. Make room or choose another folder; a run goes "
-            f"on with --resume."
+            f"The old file is unchanged. Free some space or choose another folder, then continue "
+            f"with --resume."
         ) from error
 
 

@@ -96,10 +96,10 @@ def check_new(folder: Path, resume: bool = False) -> None:
     if folder.exists() and (not folder.is_dir() or foreign_entries(folder)):
         if resume:
             raise RunError(
-                f"{folder}: expected a run to go on with, got something without config.json. It is "
-                f"left alone. Choose another --out."
+                f"{folder}: expected a run to resume, got a folder without config.json. Nothing "
+                f"was changed. Choose another --out."
             )
         raise RunError(
-            f"{folder}: expected a new folder, got one that is there. Go on with --resume, "
-            f"replace it with --force, or choose another --out."
+            f"{folder}: expected a new folder, got one that exists. Continue with --resume, "
+            f"overwrite it with --force, or choose another --out."
         )

@@ -49,6 +49,6 @@ class MetricsFile:
                 names = f" with {' and '.join(sorted(needed))}" if needed else ""
                 raise RunError(
                     f"{path}: expected an object{names} in line {number}, got "
-                    f"{shortened(line)}. Take the line out to go on without it."
+                    f"{shortened(line)}. Delete that line to continue without it."
                 )
         return found

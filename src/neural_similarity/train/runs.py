@@ -181,9 +181,9 @@ class RunFolder(Generic[_Config]):
 
     def _other_data(self, got: object, known: object) -> RunError:
         return RunError(
-            f"{self.folder}: expected the data the run began with, got another copy of "
-            f"{self.config.data!r} ({got}, not {known}). Put the first one back, or begin a new "
-            f"run."
+            f"{self.folder}: expected the data the run began with, got different data for "
+            f"{self.config.data!r} (fingerprint {got}, not {known}). Restore the first data, or "
+            f"start a new run."
         )
 
     def _starts(self) -> list[dict[str, Any]]:
@@ -241,8 +241,8 @@ class Run(RunFolder[TrainConfig]):
         if images.classes != self.classes():
             raise RunError(
                 f"{self.folder}: expected images of the classes the run was trained on, got "
-                f"{len(images.classes)} classes in {images.name!r} that are others or in another "
-                f"order. Are these the same data?"
+                f"{len(images.classes)} classes in {images.name!r}, which are different or in "
+                f"another order. Check --data-dir."
             )
         return images
 

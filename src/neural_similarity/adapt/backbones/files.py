@@ -20,7 +20,9 @@ from ...fewshot.network import remove_classifier
 from ...models import create_model
 from ...nn.dynamic import DynamicLayer
 from ...nn.dynamic_similarity import DynamicSimilarity
-from ...nn.inventory import static_similarities
+from ...nn.inventory import active_name, similarities_by_name
+from ...nn.names import DEFAULT_NAME
+from ...nn.parametrization import static_by_name
 from ...train.checkpoint import read_weights, write_weights
 from ..preprocessing import Preprocessing
 
@@ -63,10 +65,18 @@ def network_source(
     module: nn.Module, model: str, options: Mapping[str, Any], in_channels: int, image_size: int
 ) -> dict[str, Any]:
     """What :func:`build_network` needs to build a network of ``create_model`` again."""
-    if any(static_similarities(part) for part in module.modules()):
+    if any(static_by_name(part) for part in module.modules()):
         raise AttachError(
             "save_backbone: expected a network without static similarities, got one with them. "
             "Merge them first: that changes no output."
+        )
+    attached = [part for part in module.modules() if similarities_by_name(part)]
+    names = {name for part in attached for name in similarities_by_name(part)}
+    if names - {DEFAULT_NAME} or not all(map(active_name, attached)):
+        raise AttachError(
+            f"save_backbone: expected one active similarity of the name {DEFAULT_NAME!r}, got "
+            f"{sorted(names)}. A backbone file has no names. Attach under the default name, or "
+            f"activate it with set_similarity."
         )
     dynamic = {n: m for n, m in module.named_modules() if isinstance(m, DynamicLayer)}
     configs = [getattr(layer, "config", None) for layer in dynamic.values()]

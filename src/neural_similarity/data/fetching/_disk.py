@@ -51,7 +51,7 @@ def writing(where: str, target: Path) -> Iterator[None]:
         taken = isinstance(error, FileExistsError)
         reason = "a file in place of its folder" if taken else error.strerror or error
         raise FetchError(
-            f"{where}: expected to write {target}, got: {reason}. What was there is as it was. "
+            f"{where}: expected to write {target}, got: {reason}. Existing files are unchanged. "
             f"{advice}, then run the command again."
         ) from error
 

@@ -52,11 +52,15 @@ def unpack(
         limit: bytes that the members may have together, as they declare.
     """
     archive, target = Path(archive), Path(target)
-    if target.exists() and not replace:
-        raise FetchError(
-            f"unpack: expected {target} to be free, got a folder that is there already. It is left "
-            f"as it was. Move it away, or fetch with --force."
-        )
+
+    def check() -> None:
+        if target.exists() and not replace:
+            raise FetchError(
+                f"unpack: expected {target} not to exist, got a folder. It is unchanged. Move it "
+                f"away, or fetch with --force."
+            )
+
+    check()
     with _members(archive) as members:
         found = list(_checked(archive, members, limit))
         if not any(path.parts[0] == target.name and len(path.parts) > 1 for path, _ in found):
@@ -66,7 +70,7 @@ def unpack(
                 f"{', '.join(map(repr, tops[:5])) or 'nothing'}. It is another archive. Fetch it "
                 f"again, or look where it comes from."
             )
-        with writing("unpack", target), whole_folder(target) as folder:
+        with writing("unpack", target), whole_folder(target, check) as folder:
             for path, member in found:
                 if path.parts[0] == target.name:
                     _copy(member, folder.joinpath(*path.parts[1:]))

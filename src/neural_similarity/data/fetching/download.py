@@ -123,7 +123,7 @@ def _transfer(
             if here > most:
                 most, failures = here, 0
             if failures == len(PAUSES):
-                kept = f" {target}.part keeps what came." if here else ""
+                kept = f" The part received so far is in {target}.part." if here else ""
                 raise FetchError(
                     f"fetch: expected all of {url}, got {here:,} bytes and then: {error}.{kept} "
                     f"Run the command again to go on, or {_by_hand(target)}."
