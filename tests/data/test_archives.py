@@ -150,7 +150,7 @@ def test_the_old_folder_comes_back_if_the_new_one_cannot_be_moved(tmp_path, plac
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(_io, "_exchange", refused)
-    with pytest.raises(FetchError, match=r"got: No space left on device\. What was there is as"):
+    with pytest.raises(FetchError, match=r"got: No space left on device\. Existing files are"):
         unpack(make(tmp_path / "archive", FILES, "zip"), place, replace=True)
     assert tree(place.parent) == {"letters/mine": b"mine"}
 

@@ -115,7 +115,7 @@ def test_results_are_not_made_twice_nor_overwritten(run):
     file.write_text(json.dumps({**record, "mean": 0.123}))
     assert run.evaluate([Trial(2)])[0]["mean"] == 0.123
     file.write_text(json.dumps({**record, "weights_step": 1}))
-    with pytest.raises(ns.RunError, match=r"got one of others.*Test again with --force"):
+    with pytest.raises(ns.RunError, match=r"got one for different ones.*Test again with --force"):
         run.evaluate([Trial(2)])
     (again,) = run.evaluate([Trial(2)], force=True)
     assert again["accuracies"] == record["accuracies"]

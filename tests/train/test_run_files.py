@@ -33,7 +33,7 @@ def run(trained):
     ("damage", "message"),
     [
         (b"\xff\xff", r"metrics\.jsonl: expected JSON, got a damaged line \('utf-8' codec"),
-        (b"5\n", "expected an object with kind and step in line 1, got 5. Take the line out"),
+        (b"5\n", "expected an object with kind and step in line 1, got 5. Delete that line"),
         (b"{}\n", r"expected an object with kind and step in line 1, got \{\}"),
         (b"[]\n", r"expected an object with kind and step in line 1, got \[\]"),
         (b"null\n", "expected an object with kind and step in line 1, got null"),

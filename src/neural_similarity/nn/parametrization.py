@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SimilarityParametrization", "activate_static", "put_on", "static_by_name"]
 
-_CACHE: dict[tuple[int, str], Tensor | None] = parametrize._cache  # of parametrize.cached()
-
 
 class SimilarityParametrization(nn.Module):
     r"""The weight as :math:`M^\top W`, with the parameters behind M as its own.
@@ -156,7 +154,7 @@ def activate_static(module: nn.Module, name: str | None) -> None:
         for weight, similarity in similarities.items():
             similarity.active = similarity.name == name
             # Within parametrize.cached() the weight of the last one would stay in use.
-            _CACHE.pop((id(module), weight), None)
+            parametrize._cache.pop((id(module), weight), None)
 
 
 def put_on(module: nn.Module, similarities: dict[str, SimilarityParametrization]) -> None:
