@@ -19,7 +19,8 @@ from neural_similarity.adapt import FeatureExtractor, Preprocessing, save_backbo
 from neural_similarity.adapt import methods as adapters
 from neural_similarity.adapt.backbones import load as backbones
 from neural_similarity.adapt.cross_validation import CrossValidation
-from neural_similarity.adapt.methods import make_adapter
+from neural_similarity.adapt.methods import make_adapter, static
+from neural_similarity.adapt.training_images import embed_images
 from neural_similarity.errors import (
     DataError,
     FileFormatError,
@@ -35,7 +36,7 @@ NEW, NEW_LABELS = pictures((9, 9, 9), seed=1)
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
-    monkeypatch.setattr(adapters, "_IMAGE_STEPS", 100)
+    monkeypatch.setattr(static, "_IMAGE_STEPS", 100)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -73,7 +74,9 @@ def test_static_tunes_similarities_and_merges_them():
     images, _ = pictures((3, 3))
     base = backbone()
     pixels = torch.stack([SEEN.read(image) for image in images])
-    adapter = make_adapter("static", base, pixels, torch.arange(2).repeat_interleave(3), 2)
+    adapter = make_adapter(
+        "static", embed_images(base, images, torch.arange(2).repeat_interleave(3), 2)
+    )
     learned = adapter.fit(torch.arange(6))
     tuned = [value for name, value in learned.items() if "classifier" not in name]
     assert len(tuned) == 2
@@ -382,8 +385,7 @@ def test_probabilities_are_of_scores_over_the_temperature():
     temperature = made.cross_validation_.temperature
     assert temperature != 1
     numbers = torch.tensor([int(label[-1]) for label in labels])
-    pixels = torch.stack([SEEN.read(image) for image in images])
-    adapter = make_adapter("ridge", backbone(), pixels, numbers, 3)
+    adapter = make_adapter("ridge", embed_images(backbone(), images, numbers, 3))
     scores = adapter.scores(adapter.fit(torch.arange(12)), torch.arange(12))
     expected = (scores / temperature).softmax(1)
     np.testing.assert_allclose(made.predict_proba(images), expected, rtol=1e-4)  # float32

@@ -6,14 +6,15 @@ import torch
 from support.adapt_cases import EYE, METHODS
 
 from neural_similarity.adapt.cross_validation import cross_validate, fold_numbers, temperature
-from neural_similarity.adapt.methods import HeadAdapter
+from neural_similarity.adapt.methods.on_features import HeadAdapter
+from neural_similarity.adapt.training_images import embed_images
 
 
 class _Guess(HeadAdapter):
     """Scores that have nothing to do with the image."""
 
     def __post_init__(self):
-        self.guesses = torch.randn(len(self.labels), self.n_way)
+        self.guesses = torch.randn(len(self.data), self.data.n_way)
 
     def fit(self, rows):
         return None
@@ -29,9 +30,10 @@ def test_the_reported_accuracy_does_not_flatter():
     chance; the mean of 100 repetitions has a standard error of 0.8 points.
     """
     labels = torch.arange(2).repeat(20)
+    data = embed_images(EYE, [np.zeros((8, 8, 3), np.uint8)] * 40, labels, 2)
     best, reported = [], []
     for seed in range(100):
-        adapters = {name: _Guess(EYE, labels, labels, 2) for name in METHODS}
+        adapters = {name: _Guess(data) for name in METHODS}
         found = cross_validate(adapters, labels, 2, folds=5, seed=seed)
         best.append(max(found.by_method.values()))
         reported.append(found.accuracy)

@@ -9,7 +9,9 @@ from torch import nn
 from neural_similarity.adapt import FeatureExtractor, Preprocessing
 from neural_similarity.adapt import linear_heads as heads
 from neural_similarity.adapt import methods as adapters
-from neural_similarity.adapt.methods import make_adapter, static_method
+from neural_similarity.adapt.methods import make_adapter, static
+from neural_similarity.adapt.methods.static import static_method
+from neural_similarity.adapt.training_images import embed_images
 from neural_similarity.fewshot import create_method, list_methods
 from neural_similarity.fewshot.methods.ridge import RIDGES
 
@@ -36,7 +38,7 @@ def test_every_method_is_a_few_shot_method():
 @pytest.mark.parametrize("name", adapters.METHODS)
 def test_with_equally_many_images_it_is_the_few_shot_method(name, monkeypatch):
     """The same scores up to a number that all classes share; proto's are scaled as documented."""
-    monkeypatch.setattr(adapters, "_IMAGE_STEPS", 30)
+    monkeypatch.setattr(static, "_IMAGE_STEPS", 30)
     module = backbone(METHODS[name]).module.double()
     seen = InFloat64(SEEN.image_size, SEEN.mean, SEEN.std)
     images, _ = pictures((N_SHOT + N_QUERY,) * N_WAY)
@@ -44,7 +46,9 @@ def test_with_equally_many_images_it_is_the_few_shot_method(name, monkeypatch):
     labels = torch.arange(N_WAY).repeat_interleave(N_SHOT + N_QUERY)
     of_support = (torch.arange(len(labels)) % (N_SHOT + N_QUERY)) < N_SHOT
     rows, asked = of_support.nonzero()[:, 0], (~of_support).nonzero()[:, 0]
-    adapter = make_adapter(name, FeatureExtractor(module, seen), pixels, labels, N_WAY)
+    adapter = make_adapter(
+        name, embed_images(FeatureExtractor(module, seen), images, labels, N_WAY)
+    )
     scores = adapter.scores(adapter.fit(rows), asked)
 
     method = static_method(len(rows)) if name == "static" else create_method(name)

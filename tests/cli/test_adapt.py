@@ -14,8 +14,8 @@ from support.adapt_cases import METHODS, backbone, pictures
 from support.command import nsl, one_line
 
 import neural_similarity as ns
-from neural_similarity.adapt import methods as adapters
-from neural_similarity.adapt import save_backbone
+from neural_similarity.adapt import methods, save_backbone
+from neural_similarity.adapt.methods import static
 from neural_similarity.cli.shared import adapt_report as _adapted
 from neural_similarity.ops.similarity_conv import compiled
 
@@ -33,7 +33,7 @@ PLAIN = ("--backbone", "plain.safetensors")
 def run(capsys, monkeypatch, tmp_path):
     """The command, beside a folder of images and backbones of both kinds."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(adapters, "_IMAGE_STEPS", 50)
+    monkeypatch.setattr(static, "_IMAGE_STEPS", 50)
     compiled.load()  # from the usual cache, before there is an empty one
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     images, labels = pictures(COUNTS, size=(12, 9))
@@ -138,7 +138,7 @@ def test_adapt_writes_everything_and_says_how_good_it_is(run, tmp_path):
 
 
 def test_what_takes_minutes_is_left_out_with_a_word(run, monkeypatch):
-    monkeypatch.setattr(adapters, "_MOST_WORK", 10_000)
+    monkeypatch.setattr(methods, "_MOST_WORK", 10_000)
     done = run("adapt", "mine", "--out", "birds", *PLAIN, "--no-onnx")
     assert done.code == 0, done.err
     assert re.search(r"compared: ridge [\d.]+%, proto [\d.]+%\n", done.out)

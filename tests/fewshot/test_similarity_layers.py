@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import neural_similarity as ns
-from neural_similarity.adapt.methods import with_static
+from neural_similarity.adapt.methods.static import with_static
 from neural_similarity.fewshot import create_method
 from neural_similarity.nn.inventory import layer_similarities
 

@@ -21,10 +21,12 @@ from .backbones.extractor import FeatureExtractor
 from .backbones.load import PLAIN_TWIN, list_backbones, load_backbone
 from .backbones.network_output import check_finite
 from .cross_validation import CrossValidation, cross_validate
+from .feature_cache import open_cache
 from .inputs import check_lengths, label_array, listed, numbered
-from .methods import METHODS, AdaptedNetwork, Adapter, can_adapt, embed, make_adapter, takes_long
+from .methods import METHODS, AdaptedNetwork, Adapter, can_adapt, make_adapter, takes_long
 from .preprocessing import Preprocessing, in_batches, read_all
 from .storage import Adapted, Examples, load_adapted, save_adapted
+from .training_images import TrainingImages, embed_images
 
 __all__ = ["FewShotClassifier"]
 
@@ -111,10 +113,10 @@ class FewShotClassifier:
         network.classifier.bias.div_(validation.temperature)
         self.classes_, self.method_ = classes, validation.method
         self.cross_validation_ = validation
-        self.model_, self.backbone_ = network, adapter.backbone
-        features = embed(network.features, adapter.backbone.preprocessing, adapter.images)
+        self.model_, self.backbone_ = network, adapter.data.backbone
         names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in examples]
-        self._examples = Examples(adapter.images, numbers, features, names)
+        features = adapter.features_in(network)
+        self._examples = Examples(adapter.data.thumbnails, numbers, features, names)
         return self
 
     @property
@@ -220,7 +222,7 @@ class FewShotClassifier:
         """The methods to choose from, each with its backbone, and why others are left out."""
         methods = METHODS if self.method == "auto" else (self.method,)
         backbones = self._backbones(methods)
-        pixels: dict[Preprocessing, Tensor] = {}
+        embedded: dict[FeatureExtractor, TrainingImages] = {}
         adapters, left_out = {}, {}
         for method in methods:
             backbone = backbones.get(method)
@@ -236,10 +238,10 @@ class FewShotClassifier:
             if backbone is None or reason is not None:
                 left_out[method] = str(reason)
                 continue
-            if backbone.preprocessing not in pixels:
-                pixels[backbone.preprocessing] = read_all(images, backbone.preprocessing)
-            read = pixels[backbone.preprocessing]
-            adapters[method] = make_adapter(method, backbone, read, labels, n_way)
+            if backbone not in embedded:
+                cache = open_cache(backbone)
+                embedded[backbone] = embed_images(backbone, images, labels, n_way, None, cache)
+            adapters[method] = make_adapter(method, embedded[backbone])
         return adapters, left_out
 
     def _backbones(self, methods: Sequence[str]) -> dict[str, FeatureExtractor]:

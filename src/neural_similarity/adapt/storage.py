@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -45,14 +44,13 @@ __all__ = [
 ]
 
 _KIND = "adapted"
-_THUMBNAIL = 96
 
 
 class Examples(NamedTuple):
     """The training images."""
 
     images: Tensor
-    """uint8, ``(N, C, S, S)``; in a file the side S is at most 96 pixels."""
+    """uint8, ``(N, C, s, s)``, with sides of at most 96 pixels."""
     labels: Tensor
     """``(N,)``, indices into the list of classes."""
     features: Tensor
@@ -107,8 +105,6 @@ def write_adapted(adapted: Adapted, folder: Path) -> None:
     labels_json = {"classes": adapted.classes, "preprocessing": preprocessing}
     (folder / LABELS).write_text(json.dumps(labels_json, indent=2) + "\n", encoding="utf-8")
     images, labels, features, names = adapted.examples
-    if images.shape[-1] > _THUMBNAIL:
-        images = F.interpolate(images.float(), (_THUMBNAIL, _THUMBNAIL), mode="area").round().byte()
     tensors = {"images": images.contiguous(), "labels": labels, "features": features}
     # save_file would let nobody but its owner read the file.
     (folder / EXAMPLES).write_bytes(save(tensors, metadata={"names": json.dumps(names)}))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from ...adapt import CrossValidation, FewShotClassifier, Preprocessing
 from ...adapt.storage import write_adapted
@@ -112,6 +113,7 @@ def _write_onnx(classifier: FewShotClassifier, path: Path) -> float:
     preprocessing = classifier.preprocessing_
     side = preprocessing.image_size
     examples = classifier.adapted().examples.images[:8]
+    examples = F.interpolate(examples.float(), (side, side)).byte()  # enough for a comparison
     metadata = {
         "classes": classifier.classes_.tolist(),
         "input_size": [preprocessing.channels, side, side],

@@ -1,0 +1,115 @@
+"""Features on disk, so that the same image does not pass through the same backbone twice.
+
+A file holds the features of a batch, under the fingerprints of their images; the folder is named
+by the fingerprint of the backbone. Files are only added. Everything in here can be computed again:
+a damaged file is deleted, and a disk that is full costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from .._io import cache_directory, write_file
+from .backbones.extractor import FeatureExtractor
+from .preprocessing import as_picture
+
+__all__ = ["FeatureCache", "backbone_fingerprint", "image_fingerprint", "open_cache"]
+
+_LARGEST = 2**31  # bytes on disk of all backbones together; beyond that nothing is added
+
+
+class FeatureCache:
+    """Pairs of features ``(2, D)``, of an image and its mirror image, by the image's fingerprint.
+
+    Args:
+        folder: where they are kept; None keeps nothing.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._pairs: dict[str, Tensor] = {}
+        if folder is not None:
+            for file in sorted(folder.glob("*.safetensors")):
+                self._read(file)
+
+    @property
+    def keeps(self) -> bool:
+        return self.folder is not None
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def get(self, fingerprint: str) -> Tensor | None:
+        """The features of this image and its mirror image, or None."""
+        return self._pairs.get(fingerprint)
+
+    def add(self, fingerprints: list[str], pairs: Tensor) -> None:
+        """Keep the features ``(n, 2, D)`` of these images."""
+        if self.folder is None:
+            return
+        new = {name: pair.contiguous() for name, pair in zip(fingerprints, pairs, strict=True)}
+        self._pairs.update(new)
+        with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if _bytes_in(self.folder.parent) < _LARGEST:
+                write_file(self.folder / f"{uuid4().hex}.safetensors", save(new))
+
+    def _read(self, file: Path) -> None:
+        try:
+            pairs = load_file(file)
+        except SafetensorError:
+            with suppress(OSError):
+                file.unlink()
+        except OSError:
+            pass
+        else:
+            self._pairs.update(pairs)
+
+
+def open_cache(backbone: FeatureExtractor) -> FeatureCache:
+    """The features of a backbone that earlier calls have computed."""
+    return FeatureCache(cache_directory() / "features" / backbone_fingerprint(backbone))
+
+
+@torch.no_grad()
+def backbone_fingerprint(backbone: FeatureExtractor) -> str:
+    """A digest of the weights, of how images are prepared, and of what the network computes.
+
+    The code of a network is not in its weights, so the features of an image of noise count too.
+    """
+    digest = hashlib.sha256(repr(backbone.preprocessing).encode())
+    for name, tensor in sorted(backbone.module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(_bytes_of(tensor))
+    noise = torch.rand(1, *backbone.image_shape, generator=torch.Generator().manual_seed(0))
+    digest.update(_bytes_of(backbone.module(noise)))
+    return digest.hexdigest()[:32]
+
+
+def image_fingerprint(image: Any) -> str:
+    """A digest of the file of an image, or of its pixels if it has no file."""
+    if isinstance(image, str | os.PathLike):
+        return hashlib.sha256(Path(image).read_bytes()).hexdigest()
+    picture = as_picture(image)
+    digest = hashlib.sha256(f"{picture.mode} {picture.size}".encode())
+    digest.update(picture.tobytes())
+    return digest.hexdigest()
+
+
+def _bytes_of(tensor: Tensor) -> bytes:
+    flat = tensor.detach().cpu().contiguous().view(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.glob("*/*.safetensors"))

@@ -1,0 +1,65 @@
+"""What every method that adapts a backbone is, and the network that it ends in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..training_images import TrainingImages
+
+__all__ = ["AdaptedNetwork", "Adapter"]
+
+_BATCH = 64
+
+
+class AdaptedNetwork(nn.Module):
+    """Images to scores: a backbone and a linear layer on its features.
+
+    The softmax of the scores is the probability of each class. ``unit`` scales the features to unit
+    length.
+    """
+
+    def __init__(self, backbone: nn.Module, classifier: nn.Linear, unit: bool) -> None:
+        super().__init__()
+        self.backbone, self.classifier, self.unit = backbone, classifier, unit
+
+    def features(self, images: Tensor) -> Tensor:
+        features: Tensor = self.backbone(images).flatten(1)
+        return F.normalize(features) if self.unit else features
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.classifier(self.features(images))
+        return scores
+
+
+@dataclass(eq=False)
+class Adapter:
+    """A method on the images of a user and their features.
+
+    ``fit`` changes nothing: what it learns is its result.
+    """
+
+    data: TrainingImages
+
+    def fit(self, rows: Tensor) -> Any:
+        """The parameters that are learned from the images in these rows."""
+        raise NotImplementedError
+
+    def scores(self, learned: Any, rows: Tensor) -> Tensor:
+        """Scores of the images in these rows."""
+        raise NotImplementedError
+
+    def network(self, learned: Any) -> AdaptedNetwork:
+        """A new network that gives these scores."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def features_in(self, network: AdaptedNetwork) -> Tensor:
+        """The features ``(N, D)`` of all images in a network of :meth:`network`."""
+        normalise = self.data.backbone.preprocessing.normalise
+        parts = torch.arange(len(self.data)).split(_BATCH)
+        return torch.cat([network.features(normalise(self.data.pixels(part))) for part in parts])

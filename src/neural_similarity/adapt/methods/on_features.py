@@ -1,0 +1,48 @@
+"""Methods that learn a linear classifier on the features of an unchanged backbone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .. import linear_heads as heads
+from .base import AdaptedNetwork, Adapter
+
+__all__ = ["HeadAdapter"]
+
+
+@dataclass(eq=False)
+class HeadAdapter(Adapter):
+    """A linear classifier on features that do not change, so they are computed once.
+
+    Args:
+        data: the images and their features.
+        make: the classifier, from features, labels and the number of classes.
+        unit: whether the features are scaled to unit length.
+    """
+
+    make: Callable[[Tensor, Tensor, int], nn.Linear] = heads.prototypes
+    unit: bool = True
+
+    def __post_init__(self) -> None:
+        self.features = F.normalize(self.data.features) if self.unit else self.data.features
+
+    def fit(self, rows: Tensor) -> nn.Linear:
+        return self.make(self.features[rows], self.data.labels[rows], self.data.n_way)
+
+    @torch.no_grad()
+    def scores(self, learned: nn.Linear, rows: Tensor) -> Tensor:
+        scores: Tensor = learned(self.features[rows])
+        return scores
+
+    def network(self, learned: nn.Linear) -> AdaptedNetwork:
+        network = AdaptedNetwork(copy.deepcopy(self.data.backbone.module), learned, self.unit)
+        return network.eval().requires_grad_(False)
+
+    def features_in(self, network: AdaptedNetwork) -> Tensor:
+        return self.features

@@ -1,0 +1,112 @@
+"""The images of a user and their features, which are computed once for all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .backbones.extractor import FeatureExtractor
+from .backbones.network_output import check_finite
+from .feature_cache import FeatureCache, image_fingerprint
+from .preprocessing import in_batches, in_threads, read_all
+
+__all__ = ["THUMBNAIL", "TrainingImages", "embed_images"]
+
+THUMBNAIL = 96
+"""The largest side of the small copies that are kept of images."""
+_BATCH = 32
+
+Callback = Callable[[int, int], None]
+
+
+@dataclass(eq=False)
+class TrainingImages:
+    """Images, their labels, and what a backbone computes from them.
+
+    Attributes:
+        backbone: the network that gave the features.
+        images: paths, PIL images or arrays, as the user passed them.
+        labels: ``(N,)``, from 0 to ``n_way − 1``.
+        n_way: how many classes there are.
+        features: ``(N, D)``, of the images.
+        mirrored: ``(N, D)``, of the mirror images.
+        thumbnails: uint8, ``(N, C, s, s)``, with sides of at most :data:`THUMBNAIL` pixels.
+    """
+
+    backbone: FeatureExtractor
+    images: Sequence[Any]
+    labels: Tensor
+    n_way: int
+    features: Tensor
+    mirrored: Tensor
+    thumbnails: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def pixels(self, rows: Tensor) -> Tensor:
+        """uint8 ``(n, C, S, S)``: the images of these rows, as large as the backbone reads them."""
+        chosen = [self.images[row] for row in rows.tolist()]
+        return read_all(chosen, self.backbone.preprocessing)
+
+
+def embed_images(
+    backbone: FeatureExtractor,
+    images: Sequence[Any],
+    labels: Tensor,
+    n_way: int,
+    callback: Callback | None = None,
+    cache: FeatureCache | None = None,
+) -> TrainingImages:
+    """Compute the features of images and of their mirror images, batch by batch.
+
+    Args:
+        backbone: the network that gives features.
+        images: paths, PIL images or arrays.
+        labels: ``(N,)``.
+        n_way: how many classes there are.
+        callback: is called with the number of images done and the total.
+        cache: features that were computed earlier are taken from there, new ones are added.
+    """
+    store = FeatureCache(None) if cache is None else cache
+    features, mirrored, thumbnails = [], [], []
+    for batch in in_batches(images, _BATCH):
+        pixels = read_all(batch, backbone.preprocessing)
+        names = in_threads(image_fingerprint, batch) if store.keeps else [""] * len(batch)
+        both = [store.get(name) for name in names]
+        missing = [place for place, pair in enumerate(both) if pair is None]
+        if missing:
+            new = _features_of_both(backbone, pixels[missing])
+            store.add([names[place] for place in missing], new)
+            for place, pair in zip(missing, new, strict=True):
+                both[place] = pair
+        pairs = torch.stack([pair for pair in both if pair is not None])
+        features.append(pairs[:, 0])
+        mirrored.append(pairs[:, 1])
+        thumbnails.append(_small(pixels))
+        if callback is not None:
+            callback(sum(map(len, features)), len(images))
+    return TrainingImages(
+        backbone, images, labels, n_way, torch.cat(features), torch.cat(mirrored),
+        torch.cat(thumbnails),
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def _features_of_both(backbone: FeatureExtractor, pixels: Tensor) -> Tensor:
+    """``(n, 2, D)``: features of images and of their mirror images."""
+    ready = backbone.preprocessing.normalise(torch.cat([pixels, pixels.flip(3)]))
+    features = backbone.module(ready).flatten(1).unflatten(0, (2, len(pixels))).transpose(0, 1)
+    check_finite(features.flatten(1))
+    return features.contiguous()
+
+
+def _small(pixels: Tensor) -> Tensor:
+    if pixels.shape[-1] <= THUMBNAIL:
+        return pixels
+    return F.interpolate(pixels.float(), (THUMBNAIL, THUMBNAIL), mode="area").round().byte()
