@@ -14,9 +14,9 @@ from support.adapt_cases import METHODS, backbone, pictures
 from support.command import nsl, one_line
 
 import neural_similarity as ns
+from neural_similarity.adapt import deliver as _adapted
 from neural_similarity.adapt import methods, save_backbone
 from neural_similarity.adapt.methods import static
-from neural_similarity.cli.shared import adapt_report as _adapted
 from neural_similarity.ops.similarity_conv import compiled
 
 pytest.importorskip("onnxruntime")

@@ -7,6 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,7 +31,8 @@ from .training_images import TrainingImages, embed_images
 
 __all__ = ["FewShotClassifier"]
 
-Callback = Callable[[int, int], None]
+Callback = Callable[[str, int, int], None]
+"""Gets what is counted, ``"images"`` or ``"fits"``, how many are done, and the total."""
 _BATCH = 64
 _SEEDS = (-(2**63), 2**64 - 1)  # what PyTorch takes
 
@@ -97,15 +99,23 @@ class FewShotClassifier:
         labels: Sequence[Hashable],
         callback: Callback | None = None,
     ) -> Self:
-        """Learn from images; ``callback`` is called with the number of fits done and the total."""
+        """Learn from images.
+
+        Args:
+            images: the images.
+            labels: their labels.
+            callback: is called with ``"images"`` while features are computed and then with
+                ``"fits"`` during cross-validation, each time with the number done and the total.
+        """
         _check.known_name("FewShotClassifier", "method", self.method, ("auto", *METHODS))
         _check.whole_numbers("FewShotClassifier", folds=self.folds)
         folds, seed = map(_check.plain_number, (self.folds, self.seed))
         _check_seed(seed)
         examples = listed(images)
         classes, numbers = numbered(labels, len(examples))
-        adapters, left_out = self._adapters(examples, numbers, len(classes))
-        validation = cross_validate(adapters, numbers, len(classes), folds, seed, callback)
+        adapters, left_out = self._adapters(examples, numbers, len(classes), callback)
+        on_fit = partial(callback, "fits") if callback is not None else None
+        validation = cross_validate(adapters, numbers, len(classes), folds, seed, on_fit)
         validation = replace(validation, left_out=left_out)
         adapter = adapters[validation.method]
         network = adapter.network(adapter.fit(torch.arange(len(numbers))))
@@ -217,11 +227,12 @@ class FewShotClassifier:
             )
 
     def _adapters(
-        self, images: list[Any], labels: Tensor, n_way: int
+        self, images: list[Any], labels: Tensor, n_way: int, callback: Callback | None
     ) -> tuple[dict[str, Adapter], dict[str, str]]:
         """The methods to choose from, each with its backbone, and why others are left out."""
         methods = METHODS if self.method == "auto" else (self.method,)
         backbones = self._backbones(methods)
+        on_image = partial(callback, "images") if callback is not None else None
         embedded: dict[FeatureExtractor, TrainingImages] = {}
         adapters, left_out = {}, {}
         for method in methods:
@@ -240,7 +251,7 @@ class FewShotClassifier:
                 continue
             if backbone not in embedded:
                 cache = open_cache(backbone)
-                embedded[backbone] = embed_images(backbone, images, labels, n_way, None, cache)
+                embedded[backbone] = embed_images(backbone, images, labels, n_way, on_image, cache)
             adapters[method] = make_adapter(method, embedded[backbone])
         return adapters, left_out
 

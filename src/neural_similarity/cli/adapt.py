@@ -72,10 +72,12 @@ def adapt(
     """
     from .. import _check
     from ..adapt import FewShotClassifier
+    from ..adapt.deliver import write_all
+    from ..adapt.image_folder import read_classes
     from ..adapt.methods import METHODS
     from ..adapt.output_folder import check_output_folder, output_folder
     from ..export.onnx import check_packages
-    from .shared.adapt_report import print_result, read_classes, write_all
+    from .shared.adapt_result import print_result
     from .shared.progress import progress_bar
     from .shared.signals import ends_on_sigterm
 
@@ -91,10 +93,12 @@ def adapt(
     fitted = FewShotClassifier(method, extractor, folds, seed)
     labels = [dataset.classes[number] for number in dataset.labels.tolist()]
     with progress_bar() as bar:
-        task = bar.add_task(f"{len(labels):,} images", total=None)
-        fitted.fit(
-            dataset.paths, labels, lambda done, all: bar.update(task, completed=done, total=all)
-        )
+        task = bar.add_task("images", total=len(labels))
+
+        def on_progress(stage: str, done: int, total: int) -> None:
+            bar.update(task, description=stage, completed=done, total=total)
+
+        fitted.fit(dataset.paths, labels, on_progress)
         bar.update(task, description="writing")
         with ends_on_sigterm(), output_folder(out, force) as new:
             write_all(fitted, dataset, new, out, onnx)

@@ -1,0 +1,40 @@
+"""A folder of images, with a folder per class."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from ..data import FolderSet
+from ..data.folders import read_folder
+from ..data.sets.imagefolder import INFO as IMAGEFOLDER
+from ..errors import DataError
+
+__all__ = ["read_classes"]
+
+
+def read_classes(folder: Path) -> FolderSet:
+    """The images in a folder that has a folder per class; damaged ones are skipped."""
+    if not folder.is_dir():
+        raise DataError(f"{folder}: expected a folder with a folder per class, got no folder.")
+    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    if len(names) < 2:
+        got = f"only {names[0]!r}" if names else "none"
+        raise DataError(
+            f"{folder}: expected a folder for each of at least two classes, got {got}. Sort the "
+            f"images into folders with the names of the classes."
+        )
+    for name in names:
+        if name.encode(errors="replace").decode() != name:
+            raise DataError(
+                f"{folder}: expected class names in UTF-8, got {name!r}. Rename the folder."
+            )
+    dataset = read_folder(IMAGEFOLDER, folder, names, 1)
+    counts = Counter(dataset.labels.tolist())
+    empty = [name for number, name in enumerate(names) if not counts[number]]
+    if empty:
+        raise DataError(
+            f"{folder}: expected a readable image in every class, got none in "
+            f"{', '.join(repr(name) for name in empty)}. Add images or remove the folder."
+        )
+    return dataset

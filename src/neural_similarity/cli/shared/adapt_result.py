@@ -1,0 +1,29 @@
+"""The result of ``nsl adapt`` on the console."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...adapt import FewShotClassifier
+from ...adapt.report import CLASS_COLUMNS, accuracy_text, class_rows, predict_command
+from .table import print_table
+
+__all__ = ["print_result"]
+
+
+def print_result(classifier: FewShotClassifier, out: Path) -> None:
+    """Print the accuracy, by class and overall, and how to go on."""
+    validation = classifier.cross_validation_
+    if validation.tested:
+        print_table(CLASS_COLUMNS, class_rows(classifier))
+        print(
+            f"method {validation.method}: {accuracy_text(validation)}, by {validation.folds}-fold "
+            f"cross-validation of {validation.tested} images"
+        )
+    else:
+        print(f"method {validation.method}: {validation.note}")
+    if len(validation.by_method) > 1:
+        print("compared: " + ", ".join(f"{n} {a:.1%}" for n, a in validation.by_method.items()))
+    for name, reason in validation.left_out.items():
+        print(f"left out: {name} ({reason})")
+    print(f"{out}: see {out / 'report.html'}; {predict_command(classifier, out, 'IMAGE...')}")
