@@ -17,6 +17,7 @@ from ..records import RESULTS, write_text
 from ..tables.base import BUDGETS
 from ..tables.registry import TABLES
 from ..trials import read_trials
+from .claims import claims_text
 from .comparison import compare_rows
 from .headlines import headlines
 from .page import CAPTIONS, has_finished, link, page_text, picture_text
@@ -122,6 +123,7 @@ class Report:
                 f"it. Budget `{self.budget}` ({BUDGETS[self.budget]})."
             ),
             markdown.paragraph(HOW_TO_READ),
+            *claims_text(tables),
         ]
         for name, rows in tables.items():
             parts.append(full_text(TABLES[name], rows, self.budget))

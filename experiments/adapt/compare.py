@@ -1,0 +1,146 @@
+"""Accuracies of every head and of finetuning, on the same tasks.
+
+Run: ``python -m experiments.adapt --photos DIR``. One JSON file a pool, backbone, number of ways
+and number of shots is written to ``experiments/results/adapt``; what is there is not repeated.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from statistics import fmean
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neural_similarity.adapt.cross_validation import cross_validate
+from neural_similarity.adapt.methods import METHODS, can_adapt, make_adapter
+from neural_similarity.adapt.training_images import TrainingImages
+
+from .finetuning import RATES, WAYS, BelowLastBlocks, finetune
+from .pools import Draw, draws, subset
+
+__all__ = ["compare_finetuning", "compare_heads", "reference_names"]
+
+Accuracies = dict[str, list[float]]
+_REFERENCES = {"scikit-learn, C=1": 1.0, "scikit-learn, C=30, unit length": 30.0}
+
+
+def reference_names() -> list[str]:
+    return list(_REFERENCES)
+
+
+def compare_heads(
+    data: TrainingImages, n_way: int, n_shot: int, count: int, skip: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Every method of ``nsl adapt``, the automatic choice, and scikit-learn's regression.
+
+    The automatic choice gets the training images alone; its own estimate is recorded as well.
+    """
+    names = [m for m in METHODS if m not in skip and can_adapt(m, data.backbone) is None]
+    accuracies: Accuracies = {name: [] for name in (*names, "auto", *_REFERENCES)}
+    seconds: dict[str, list[float]] = {name: [] for name in accuracies}
+    estimates: list[float | None] = []
+    inside: list[bool | None] = []
+    for draw in draws(data, n_way, n_shot, count):
+        part = subset(data, draw.rows, draw.labels)
+        train, test = torch.arange(draw.n_train), torch.arange(draw.n_train, len(part))
+        correct: dict[str, float] = {}
+        for name in names:
+            correct[name], taken = _timed(_head(name, part, train, test))
+            seconds[name].append(taken)
+        validation, taken = _timed(_choice(names, data, draw))
+        seconds["auto"].append(taken)
+        correct["auto"] = correct[validation.method]
+        estimates.append(validation.accuracy)
+        known = validation.interval
+        inside.append(known and known[0] <= correct["auto"] <= known[1])
+        for name, strength in _REFERENCES.items():
+            correct[name], taken = _timed(_sklearn(part, draw, strength))
+            seconds[name].append(taken)
+        for name, value in correct.items():
+            accuracies[name].append(value)
+    return {
+        "accuracies": accuracies,
+        "seconds": {name: fmean(values) for name, values in seconds.items()},
+        "estimates": estimates,
+        "inside_interval": inside,
+    }
+
+
+def compare_finetuning(
+    data: TrainingImages, other: TrainingImages, n_way: int, n_shot: int, count: int
+) -> dict[str, Any]:
+    """Finetuning in several ways; the learning rate is the best on tasks of other classes."""
+    below, elsewhere = BelowLastBlocks.of(data), BelowLastBlocks.of(other)
+    accuracies: Accuracies = {}
+    rates, parameters, seconds = {}, {}, {}
+    for way in WAYS:
+        trials = {
+            rate: fmean(_finetuned(way, elsewhere, other, n_way, n_shot, 3, rate)[0])
+            for rate in RATES
+        }
+        rates[way] = max(trials, key=lambda rate: trials[rate])
+        start = time.perf_counter()
+        results, parameters[way] = _finetuned(way, below, data, n_way, n_shot, count, rates[way])
+        accuracies[way], seconds[way] = results, (time.perf_counter() - start) / count
+    return {
+        "accuracies": accuracies,
+        "seconds": seconds,
+        "rates": rates,
+        "parameters": parameters,
+    }
+
+
+def _finetuned(
+    way: str, below: BelowLastBlocks, data: TrainingImages, n_way: int, n_shot: int, count: int,
+    rate: float,
+) -> tuple[list[float], int]:  # fmt: skip
+    results, tuned = [], 0
+    for draw in draws(data, n_way, n_shot, count):
+        correct, tuned = finetune(way, below, draw.rows, draw.labels, draw.n_train, rate)
+        results.append(correct)
+    return results, tuned
+
+
+def _head(name: str, part: TrainingImages, train: Tensor, test: Tensor) -> Callable[[], float]:
+    def measure() -> float:
+        adapter = make_adapter(name, part)
+        scores = adapter.scores(adapter.fit(train), test)
+        return (scores.argmax(1) == part.labels[test]).float().mean().item()
+
+    return measure
+
+
+def _choice(names: list[str], data: TrainingImages, draw: Draw) -> Callable[[], Any]:
+    def choose() -> Any:
+        labels = draw.labels[: draw.n_train]
+        known = subset(data, draw.rows[: draw.n_train], labels)
+        adapters = {name: make_adapter(name, known) for name in names}
+        return cross_validate(adapters, labels, known.n_way, folds=5, seed=0)
+
+    return choose
+
+
+def _sklearn(part: TrainingImages, draw: Draw, strength: float) -> Callable[[], float]:
+    def measure() -> float:
+        from sklearn.linear_model import LogisticRegression
+
+        features = part.features if strength == 1 else F.normalize(part.features)
+        X, y = features.double().numpy(), part.labels.numpy()
+        n = draw.n_train
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it may stop before it has converged
+            model = LogisticRegression(C=strength, max_iter=1000).fit(X[:n], y[:n])
+        return float(model.score(X[n:], y[n:]))
+
+    return measure
+
+
+def _timed(function: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.perf_counter()
+    result = function()
+    return result, time.perf_counter() - start

@@ -1,0 +1,172 @@
+"""The paper's claims, and what our results say of each: confirmed, refuted or open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from .. import markdown
+from ..tables.registry import TABLES
+from .cells import signed
+from .comparison import Comparison, compare
+from .row_results import RowResults, shots_of
+
+__all__ = ["CLAIMS", "Claim", "claims_text", "judge"]
+
+Tables = Mapping[str, Mapping[str, RowResults]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, as comparisons of rows.
+
+    Args:
+        words: the claim.
+        pairs: table, row that should be better, and row it is compared with.
+        margin: for a claim that something costs nothing, how many points it may cost at most; None
+            for a claim that something is better.
+        stable: whether the claim is that the first row trains and the second one diverges.
+    """
+
+    words: str
+    pairs: tuple[tuple[str, str, str], ...]
+    margin: float | None = None
+    stable: bool = False
+
+
+_FEWSHOT = ("table6", "table6-mini")
+_OTHERS = (
+    "finetune", "nearest", "matching", "proto", "maml", "relation", "static", "meta-static",
+)  # fmt: skip
+CLAIMS = (
+    Claim(
+        "A static similarity helps classification",
+        tuple(
+            (table, "static-diagonal", "cnn") for table in ("table4", "table4-cifar100")
+        ) + (("table4", "static-unconstrained", "cnn"),),
+    ),
+    Claim(
+        "A dynamic similarity helps classification more",
+        tuple(
+            (table, "dynamic-diagonal", other)
+            for table in ("table4", "table4-cifar100") for other in ("cnn", "static-diagonal")
+        ),
+    ),
+    Claim(
+        "SphereNet predictors are stabler than CNN predictors",
+        (("table1", "dynamic-diagonal", "cnn-predictor-bare"),), stable=True,
+    ),
+    Claim(
+        "Learning the kernel's shape as well helps",
+        (
+            ("table2", "static-joint", "static-diagonal"),
+            ("table2", "dynamic-joint", "dynamic-diagonal"),
+        ),
+    ),
+    Claim(
+        "One predictor for all layers costs nothing",
+        (("table3", "dynamic-shared", "dynamic-diagonal"),), margin=0.5,
+    ),
+    Claim(
+        "The static NSN beats finetuning",
+        tuple((table, "static", "finetune") for table in _FEWSHOT),
+    ),
+    Claim(
+        "Meta-learning helps the static NSN",
+        tuple((table, "meta-static", "static") for table in _FEWSHOT),
+    ),
+    Claim(
+        "The dynamic NSN is the best of all",
+        tuple((table, "dynamic", other) for table in _FEWSHOT for other in _OTHERS),
+    ),
+    Claim(
+        "Self-attention helps SphereNets",
+        (("table7", "spherenet-attention", "spherenet"),),
+    ),
+)  # fmt: skip
+
+_INTRODUCTION = """
+Differences in points, at this budget, which is far below the paper's. Confirmed: every comparison
+is separated in the claim's favour, over several seeds. Refuted: at least one is separated against
+it. Open: anything else, such as too few seeds.
+"""
+
+
+def claims_text(tables: Tables) -> Iterator[str]:
+    """A section with a line for every claim."""
+    rows = [[claim.words, _verdict(claim, tables), _numbers(claim, tables)] for claim in CLAIMS]
+    yield "## The paper's claims"
+    yield markdown.paragraph(_INTRODUCTION)
+    yield markdown.table(("claim", "verdict", "ours"), rows)
+
+
+def judge(claim: Claim, tables: Tables) -> bool | None:
+    """True if our results confirm a claim, False if they refute it, None if it is open."""
+    if claim.stable:
+        return _trains_where_the_other_diverges(claim, tables)
+    answers = [_answer(claim, of) for _, of in _compared(claim, tables)]
+    if False in answers:
+        return False
+    whole = len({pair for pair, _ in _compared(claim, tables)}) == len(claim.pairs)
+    return True if answers and whole and all(answers) else None
+
+
+def _verdict(claim: Claim, tables: Tables) -> str:
+    return {True: "**confirmed**", False: "**refuted**", None: "open"}[judge(claim, tables)]
+
+
+def _numbers(claim: Claim, tables: Tables) -> str:
+    if claim.stable:
+        parts = [
+            f"{name}: {len(row.diverged)} of {len(row.by_seed)} seeds diverged"
+            for table, *names in claim.pairs
+            for name in names
+            if (row := tables.get(table, {}).get(name)) is not None and row.by_seed
+        ]
+        return "; ".join(parts) or "not run"
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for pair, of in _compared(claim, tables):
+        if of.difference is not None:
+            found.setdefault(pair, []).append(signed(of.difference, brief=True))
+    parts = [
+        f"{table}, {row} to {other}: {' and '.join(numbers)}"
+        for (table, row, other), numbers in found.items()
+    ]
+    missing = [pair for pair in claim.pairs if pair not in found]
+    if missing:
+        parts.append(f"{len(missing)} of {len(claim.pairs)} comparisons not run")
+    return "; ".join(parts)
+
+
+def _compared(claim: Claim, tables: Tables) -> Iterator[tuple[tuple[str, str, str], Comparison]]:
+    """Every comparison of a claim that was run, for every number of shots."""
+    for pair in claim.pairs:
+        name, row, other = pair
+        rows = tables.get(name)
+        if rows is None or not (rows[row].tested and rows[other].tested):
+            continue
+        table = TABLES[name]
+        for shots in shots_of(rows) if table.metric == "accuracy" else [None]:
+            yield pair, compare(rows[row], rows[other], table.metric, shots)
+
+
+def _answer(claim: Claim, of: Comparison) -> bool | None:
+    """What one comparison says; a single seed says nothing about a method."""
+    if of.difference is None or "seeds" not in of.difference.over:
+        return None
+    if claim.margin is None or of.better is False:
+        return of.better
+    low, high = of.difference.low, of.difference.high
+    return True if low is not None and high is not None and high < claim.margin else None
+
+
+def _trains_where_the_other_diverges(claim: Claim, tables: Tables) -> bool | None:
+    ((table, row, other),) = claim.pairs
+    if table not in tables:
+        return None
+    ours, theirs = tables[table][row], tables[table][other]
+    if len(ours.by_seed) < 2 or len(theirs.by_seed) < 2:
+        return None
+    if ours.diverged:
+        return False
+    return True if len(theirs.diverged) == len(theirs.by_seed) else None
