@@ -72,7 +72,7 @@ def run(
         tables: names of tables.
         budget: smoke, short or paper.
         seeds: how many, from 0 on.
-        rows: only these rows, and those that they begin with; all if empty.
+        rows: only these rows, and those that they start from; all if empty.
         work: folder of the runs themselves.
         results: folder of the result files.
         data_dir: folder of data sets.

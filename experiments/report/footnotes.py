@@ -17,7 +17,7 @@ def footnotes(table: Table, rows: Mapping[str, RowResults], budget: str) -> Iter
     yield f"Budget `{budget}`: {table.budgets[budget]}."
     yield from table.notes
     yield from (f"{row.title}: {row.deviation}" for row in table.rows if row.deviation)
-    starts = [f"`{row.name}` from `{row.begins_with}`" for row in table.rows if row.begins_with]
+    starts = [f"`{name}` from `{row.starts_from}`" for name, row in rows.items() if row.starts_from]
     if starts:
         yield f"Rows that start from the trained network of another row: {', '.join(starts)}."
     for name, row in rows.items():

@@ -95,16 +95,20 @@ Callback = Callable[[PlannedRun, dict[str, Any]], None]
 ``{"kind": "test", "test": name, "done": episodes, "total": episodes}``."""
 
 
+Methods = Mapping[str, FewShotConfig] | Iterable[FewShotConfig | str] | FewShotConfig | str
+"""Configurations by name; or several configurations or names of methods; or one of them."""
+
+
 def plan_runs(
-    methods: Mapping[str, FewShotConfig] | Iterable[FewShotConfig | str],
+    methods: Methods,
     folder: str | os.PathLike[str],
 ) -> Plan:
     """Every run that these methods need, in order.
 
     Args:
         methods: configurations by name; or a list of configurations, or of methods with default
-            settings, which are named by their methods. A configuration that has a ``backbone``
-            starts with that and needs no other run.
+            settings, which are named by their methods; or a single one of these. A configuration
+            that has a ``backbone`` starts with that and needs no other run.
         folder: where the runs will go; nothing is written yet.
 
     Example:
@@ -213,9 +217,9 @@ def _begin(plan: Plan, tests: list[Trial], resume: bool, force: bool) -> None:
     return None
 
 
-def _named(
-    methods: Mapping[str, FewShotConfig] | Iterable[FewShotConfig | str],
-) -> dict[str, FewShotConfig]:
+def _named(methods: Methods) -> dict[str, FewShotConfig]:
+    if isinstance(methods, str | FewShotConfig):
+        methods = [methods]
     if isinstance(methods, Mapping):
         configs = dict(methods)
     else:
