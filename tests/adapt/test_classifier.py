@@ -11,7 +11,16 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.validation import check_is_fitted
-from support.adapt_cases import EYE, METHODS, PREDICTOR, SEEN, backbone, pictures, plain_factory
+from support.adapt_cases import (
+    EYE,
+    METHODS,
+    PREDICTOR,
+    SEEN,
+    backbone,
+    network,
+    pictures,
+    plain_factory,
+)
 from torch import nn
 
 import neural_similarity as ns
@@ -220,6 +229,10 @@ def test_settings_that_do_not_fit(tmp_path, monkeypatch):
         ns.FewShotClassifier("static", backbone(PREDICTOR)).fit(PAIR, PAIR_LABELS)
     with pytest.raises(RunError, match="needs layers that can have a similarity"):
         ns.FewShotClassifier("static", EYE).fit(PAIR, PAIR_LABELS)
+    for method, similarity in (("static", "static"), ("dynamic", PREDICTOR)):
+        off = FeatureExtractor(ns.set_similarity(network(similarity), None), SEEN, "off")
+        with pytest.raises(RunError, match=f"'{method}' needs an active similarity, .* switched"):
+            ns.FewShotClassifier(method, off).fit(PAIR, PAIR_LABELS)
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
     with pytest.raises(DataError, match=r"got an installation without it. Name a backbone"):
         ns.FewShotClassifier().fit(PAIR, PAIR_LABELS)

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..convert import attach, merge
+from ..convert.switch import check_switched_on, is_switched_off
 from ..errors import AttachError, SkippedLayerWarning
 from ..fewshot.inner_loop.episode_parameters import (
     BIAS,
@@ -207,10 +208,15 @@ def can_adapt(method: str, backbone: FeatureExtractor) -> str | None:
     dynamic = any(isinstance(part, DynamicLayer) for part in backbone.module.modules())
     if method == "dynamic" and not dynamic:
         return "method 'dynamic' needs a backbone with a dynamic similarity"
+    if method == "static" and dynamic:
+        return "method 'static' needs a backbone without a dynamic similarity"
+    if method in ("static", "dynamic") and is_switched_off(backbone.module):
+        return (
+            f"method {method!r} needs an active similarity, and that of the backbone is switched "
+            f"off; choose it with neural_similarity.set_similarity(module, name)"
+        )
     if method != "static":
         return None
-    if dynamic:
-        return "method 'static' needs a backbone without a dynamic similarity"
     try:
         with_static(copy.deepcopy(backbone.module))
     except AttachError as error:
@@ -232,6 +238,7 @@ def takes_long(method: str, backbone: FeatureExtractor) -> str | None:
 
 def with_static(module: nn.Module) -> nn.Module:
     """The module with a diagonal similarity where its network wants one."""
+    check_switched_on("adapt", module)
     if any(static_similarities(part) for part in module.modules()):
         return module
     with warnings.catch_warnings():
