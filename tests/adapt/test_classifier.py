@@ -27,6 +27,7 @@ import neural_similarity as ns
 from neural_similarity.adapt import FeatureExtractor, Preprocessing, save_backbone
 from neural_similarity.adapt import methods as adapters
 from neural_similarity.adapt.backbones import load as backbones
+from neural_similarity.adapt.backbones.load import DEFAULT, PLAIN_TWIN
 from neural_similarity.adapt.cross_validation import CrossValidation
 from neural_similarity.adapt.methods import make_adapter
 from neural_similarity.errors import (
@@ -281,14 +282,14 @@ def test_numbers_of_numpy_fit_and_are_saved(tmp_path):
 
 def test_the_shipped_pair_serves_every_method(tmp_path, monkeypatch):
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
-    for name, similarity in (("cnn4-dynamic", PREDICTOR), ("cnn4-plain", None)):
+    for name, similarity in ((DEFAULT, PREDICTOR), (PLAIN_TWIN, None)):
         made = backbone(similarity)
         save_backbone(tmp_path / f"{name}.safetensors", made.module, made.source, SEEN)
     images, labels = pictures((2, 2))
     found = ns.FewShotClassifier(folds=2).fit(images, labels)
     assert set(found.cross_validation_.by_method) == set(METHODS)
-    assert ns.FewShotClassifier("static").fit(images, labels).backbone_.name == "cnn4-plain"
-    assert ns.FewShotClassifier("proto").fit(images, labels).backbone_.name == "cnn4-dynamic"
+    assert ns.FewShotClassifier("static").fit(images, labels).backbone_.name == PLAIN_TWIN
+    assert ns.FewShotClassifier("proto").fit(images, labels).backbone_.name == DEFAULT
 
 
 def test_the_lines_of_the_guide_run(tmp_path, monkeypatch):

@@ -207,13 +207,12 @@ def test_the_order_of_runs_is_that_of_what_they_start_from():
 def test_the_demonstration_compares_several_methods():
     demo = configs_from_settings({})
     assert list(demo) == list(DEMO)
-    assert set(DEMO) == {
-        "nearest", "finetune", "static", "dynamic", "meta_static", "proto", "r2d2",
-    }  # fmt: skip
+    assert set(DEMO) <= set(list_methods())
+    assert {"static", "dynamic", "meta_static"} < set(DEMO), "the paper's, beside others"
     assert {config.data for config in demo.values()} == {"glyphs"}
     plan = plan_runs(demo, "x")
     assert next(iter(plan)).name == "plain"
-    assert [run.name for run in plan if run.config.epochs == 0] == ["nearest", "finetune", "static"]
+    assert {"nearest", "finetune", "static"} <= {run.name for run in plan if run.config.epochs == 0}
     meta = next(run for run in plan if run.name == "meta_static")
     assert meta.config.backbone == str(Path("x/plain").absolute())
     assert {c.seed for c in configs_from_settings({"seed": 3}).values()} == {3}
