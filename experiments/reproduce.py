@@ -29,6 +29,12 @@ from .tables.registry import TABLES, find_table
 __all__ = ["RESULTS", "list_tables", "report", "run", "table_names"]
 
 
+LEGEND = (
+    "Titles: NSN: neural similarity network; DNS: diagonal similarity; UNS: unconstrained "
+    "similarity; †: not in the paper."
+)
+
+
 def table_names() -> list[str]:
     """All tables, in the order in which they are run."""
     return list(TABLES)
@@ -41,6 +47,8 @@ def list_tables(
     check_budget(budget)
     yield "Budgets:"
     yield from (f"  {name:6} {meaning}" for name, meaning in BUDGETS.items())
+    yield ""
+    yield LEGEND
     for table in TABLES.values():
         yield ""
         yield f"{table.name}: {table.title}"

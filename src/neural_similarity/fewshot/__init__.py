@@ -7,7 +7,7 @@ Which method should I use? See ``docs/fewshot.md``. The main names:
 - :class:`FewShotConfig`, :func:`train_method`: settings, and training into a :class:`FewShotRun`,
   a folder that can be resumed. Its ``evaluate`` runs tests, each described by a :class:`Trial`.
 - :func:`plan_runs`, :func:`run_plan`: several methods at once. Networks that methods start from are
-  trained first, and shared; :func:`read_plan` goes on with a plan that was stopped.
+  trained first, and shared; :func:`read_plan` continues a plan that was stopped.
   :func:`order_runs` says alone which run starts from which.
 - :func:`evaluate_method`: the accuracy of a method on episodes, as a :class:`Result`.
 - :class:`Method`, :class:`FeatureMethod`, :func:`register_method`: for a method of your own.

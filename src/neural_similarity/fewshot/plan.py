@@ -130,7 +130,7 @@ def plan_runs(
 def read_plan(
     folder: str | os.PathLike[str], settings: Mapping[str, Any] | None = None
 ) -> Plan | None:
-    """The plan that was begun in a folder, to go on with.
+    """The plan that was begun in a folder, to continue.
 
     Args:
         folder: where the runs are.
@@ -165,7 +165,7 @@ def run_plan(
     Args:
         plan: what :func:`plan_runs` or :func:`read_plan` returned.
         tests: how each run is tested.
-        resume: go on with a plan that was stopped. Finished runs and tests are not repeated.
+        resume: continue a plan that was stopped. Finished runs and tests are not repeated.
         force: replace the runs that are in the folder.
         callback: is called with the run and every line of metrics.
     """

@@ -102,7 +102,7 @@ class RunFolder(Generic[_Config]):
             if differing := _differing(known, self.config):
                 raise RunError(
                     f"{self.folder}: expected the settings the run began with, got others for "
-                    f"{', '.join(differing)}. Leave them out to go on, or choose another --out."
+                    f"{', '.join(differing)}. Leave them out to continue, or choose another --out."
                 )
         elif force:
             check_replaceable(self.folder)
@@ -166,7 +166,7 @@ class RunFolder(Generic[_Config]):
         if not file.is_file():
             raise RunError(
                 f"{self.folder}: expected {file.name}, got a run without one. It was stopped too "
-                f"early. Go on with: {COMMANDS[self.config.kind]} --resume --out {self.folder}."
+                f"early. Continue with: {COMMANDS[self.config.kind]} --resume --out {self.folder}."
             )
         return file
 
@@ -306,7 +306,7 @@ def check_comparison(
     if not same or any(_differing(known[name], wanted[name]) for name in known):
         raise RunError(
             f"{folder}: expected the settings the runs began with, got others. Leave them out to "
-            f"go on, or choose another --out."
+            f"continue, or choose another --out."
         )
 
 

@@ -72,7 +72,7 @@ def write_all(
 
 
 def print_result(classifier: FewShotClassifier, out: Path) -> None:
-    """Print the accuracy, by class and overall, and how to go on."""
+    """Print the accuracy, by class and overall, and what to do next."""
     from .table import print_table
 
     print_table(_CLASS_COLUMNS, _class_rows(classifier))
@@ -94,7 +94,7 @@ def _accuracy(validation: CrossValidation) -> str:
     if validation.accuracy is None or validation.interval is None:
         return "accuracy unknown"
     low, high = validation.interval
-    return f"accuracy {validation.accuracy:.1%} (95 % interval {low:.1%} – {high:.1%})"
+    return f"accuracy {validation.accuracy:.1%} (95% interval {low:.1%} – {high:.1%})"
 
 
 def _class_rows(classifier: FewShotClassifier) -> list[list[Any]]:
