@@ -43,20 +43,20 @@ def tasks(n_shot: int, side: int) -> Tasks:
 
 def ours(batch: Tasks, side: int) -> Callable[[], None]:
     method = create_method("maml", inner_steps=INNER_STEPS, inner_lr=RATE)
-    learner = network_of(side).train()
-    optimiser = torch.optim.Adam(learner.parameters())
+    network = network_of(side).train()
+    optimiser = torch.optim.Adam(network.parameters())
 
     def step() -> None:
         optimiser.zero_grad()
-        method.loss(learner, batch).backward()
+        method.loss(network, batch).backward()
         optimiser.step()
 
     return step
 
 
 def theirs(higher: ModuleType, batch: Tasks, side: int) -> Callable[[], None]:
-    learner = network_of(side)
-    network = nn.Sequential(learner, learner.head).train()
+    features = network_of(side)
+    network = nn.Sequential(features, features.head).train()
     optimiser = torch.optim.Adam(network.parameters())
     inner = torch.optim.SGD(network.parameters(), lr=RATE)
 

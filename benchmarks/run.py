@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import subprocess
 from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isnan
@@ -13,6 +12,7 @@ from pathlib import Path
 import torch
 
 import neural_similarity
+from neural_similarity.train import code_version
 
 from .registry import Benchmark, Tables
 from .timing import Timing
@@ -22,6 +22,7 @@ __all__ = ["run_benchmark", "write"]
 
 def run_benchmark(benchmark: Benchmark, rounds: int, out: Path | None = None) -> None:
     """Run, print, and write a file (and a picture) into a folder if there is one."""
+    commit()  # remembered now: it names the code that is measured
     print(f"{benchmark.name} ({rounds} rounds, {torch.get_num_threads()} threads)")
     tables = benchmark.run(rounds)
     for title, timings in tables.items():
@@ -74,9 +75,7 @@ def commit() -> str:
     root = Path(__file__).parents[1]
     if not Path(neural_similarity.__file__).is_relative_to(root):
         return "unknown"
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    process = subprocess.run(command, capture_output=True, text=True, cwd=root)
-    return process.stdout.strip() or "unknown"
+    return code_version()
 
 
 def processor() -> str:

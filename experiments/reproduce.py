@@ -29,6 +29,12 @@ from .tables.registry import TABLES, find_table
 __all__ = ["RESULTS", "list_tables", "report", "run", "table_names"]
 
 
+LEGEND = (
+    "Titles: NSN: neural similarity network; DNS: diagonal similarity; UNS: unconstrained "
+    "similarity; †: not in the paper."
+)
+
+
 def table_names() -> list[str]:
     """All tables, in the order in which they are run."""
     return list(TABLES)
@@ -41,6 +47,8 @@ def list_tables(
     check_budget(budget)
     yield "Budgets:"
     yield from (f"  {name:6} {meaning}" for name, meaning in BUDGETS.items())
+    yield ""
+    yield LEGEND
     for table in TABLES.values():
         yield ""
         yield f"{table.name}: {table.title}"
@@ -72,7 +80,7 @@ def run(
         tables: names of tables.
         budget: smoke, short or paper.
         seeds: how many, from 0 on.
-        rows: only these rows, and those that they begin with; all if empty.
+        rows: only these rows, and those that they start from; all if empty.
         work: folder of the runs themselves.
         results: folder of the result files.
         data_dir: folder of data sets.

@@ -16,7 +16,7 @@ from neural_similarity.errors import NeuralSimilarityError, RunError
 from neural_similarity.fewshot import FewShotConfig, FewShotRun
 from neural_similarity.train import Run
 
-from .code_version import commit
+from .code_version import UNKNOWN, commit
 from .commands import command_for
 from .queue.run_record import record_of_test, run_record
 from .records import RESULTS, Record, read_record, write_record
@@ -33,11 +33,13 @@ def store_trial(run_folder: Path, name: str, beside: str | None, results: Path =
     if isinstance(config, FewShotConfig) and config.backbone is not None:
         # The name of another trial instead of a path of this machine.
         config = replace(config, backbone=f"runs/{Path(config.backbone).name}")
-    body = run_record(run, config)
+    body, commits = run_record(run, config), _commits(run)
     record = {
         "trial": name,
         "beside": beside,
-        "kept_by": commit(),  # the run folder does not name the commit that trained it
+        "commit": commits[-1],
+        "commits": commits,
+        "kept_by": commit(),
         "command": command_for(config),
         **body,
         **(_tests(run) if isinstance(run, FewShotRun) else _last_error(run_folder, body)),
@@ -61,6 +63,13 @@ def _open(folder: Path) -> Run | FewShotRun:
         settings = None
     few_shot = isinstance(settings, dict) and settings.get("kind") == "fewshot"
     return FewShotRun.open(folder) if few_shot else Run.open(folder)
+
+
+def _commits(run: Run | FewShotRun) -> list[str]:
+    """Every version of the code that has trained or tested a run, each once, the last one last."""
+    tests = run.results() if isinstance(run, FewShotRun) else []
+    tested = [test["environment"].get("commit", UNKNOWN) for test in tests]
+    return list(dict.fromkeys(reversed([*run.commits(), *tested])))[::-1]
 
 
 def _tests(run: FewShotRun) -> Record:

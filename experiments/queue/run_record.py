@@ -56,7 +56,7 @@ def run_record(run: Run | FewShotRun, config: TrainConfig | FewShotConfig) -> Re
 
 
 def diverged_record(before: Record, config: TrainConfig | FewShotConfig) -> Record:
-    """The result of a row that begins with a network whose training diverged."""
+    """The result of a row that starts from a network whose training diverged."""
     inherited = ("environment", "data_copies", "parameters", "diverged")
     return {
         "config": {**config.to_dict(), "data_dir": None},

@@ -81,9 +81,9 @@ class Queue:
             time.sleep(_PAUSE)
 
     def _try(self, job: Job, again: bool = False) -> bool:
-        """Run a job, unless another process runs it or what it begins with is missing.
+        """Run a job, unless another process runs it or what it starts from is missing.
 
-        ``again`` trains a network whose result exists, for the rows that begin with it.
+        ``again`` trains a network whose result exists, for the rows that start from it.
         """
         if job.before is not None:
             if read_record(self._file(job.before)) is None:
@@ -219,7 +219,7 @@ def _portable_config(job: Job) -> TrainConfig | FewShotConfig:
     """The configuration without paths of this machine."""
     config = job.row.training(job.budget, job.seed)
     if isinstance(config, FewShotConfig):
-        config = replace(config, backbone=job.row.begins_with)
+        config = replace(config, backbone=None if job.before is None else job.before.row.name)
     return config
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..tables.base import SEEDS, Table
+from .code_versions import changed_code, commits_of
 from .data_versions import describe_data
 from .row_results import RowResults, other_network, outdated
 
@@ -17,7 +18,7 @@ def footnotes(table: Table, rows: Mapping[str, RowResults], budget: str) -> Iter
     yield f"Budget `{budget}`: {table.budgets[budget]}."
     yield from table.notes
     yield from (f"{row.title}: {row.deviation}" for row in table.rows if row.deviation)
-    starts = [f"`{row.name}` from `{row.begins_with}`" for row in table.rows if row.begins_with]
+    starts = [f"`{name}` from `{row.starts_from}`" for name, row in rows.items() if row.starts_from]
     if starts:
         yield f"Rows that start from the trained network of another row: {', '.join(starts)}."
     for name, row in rows.items():
@@ -32,11 +33,7 @@ def footnotes(table: Table, rows: Mapping[str, RowResults], budget: str) -> Iter
     yield from _changed(rows)
     records = [record for row in rows.values() for record in row.by_seed.values()]
     for record in records:
-        if len(_commits(record)) > 1:
-            yield (
-                f"`{record['row']}` seed {record['seed']} was started by one version of the code "
-                f"and continued by another: {', '.join(f'`{one}`' for one in _commits(record))}."
-            )
+        yield from changed_code(f"`{record['row']}` seed {record['seed']}", record)
     yield from describe_data(records)
     yield _hardware(records)
 
@@ -112,11 +109,6 @@ def _changed(rows: Mapping[str, RowResults]) -> Iterator[str]:
         )
 
 
-def _commits(record: dict[str, Any]) -> list[str]:
-    """The versions of the code that worked on a run; older results name only the last."""
-    return list(record.get("commits", [record["commit"]]))
-
-
 def _hardware(records: Sequence[dict[str, Any]]) -> str:
     machines = {
         f"{e['processor']}, {e['device']}, {e['threads']} thread{'s' * (e['threads'] > 1)} a "
@@ -124,7 +116,7 @@ def _hardware(records: Sequence[dict[str, Any]]) -> str:
         for record in records
         if (e := record.get("environment"))
     }
-    commits = sorted({f"`{one}`" for record in records for one in _commits(record)})
+    commits = sorted({f"`{one}`" for record in records for one in commits_of(record)})
     return f"Machine: {'; '.join(sorted(machines))}; commit {', '.join(commits)}."
 
 

@@ -35,11 +35,12 @@ _REQUIRED = ("table", "row", "budget", "seed", "config", "commit", "parameters")
 
 @dataclass(frozen=True)
 class RowResults:
-    """The results of a row at a budget, by seed."""
+    """The results of a row at a budget, by seed; ``starts_from`` is another row, or None."""
 
     row: Row
     budget: str
     by_seed: Mapping[int, Record]
+    starts_from: str | None
 
     @property
     def diverged(self) -> list[int]:
@@ -76,8 +77,8 @@ class RowResults:
                 return False
             config = config.config
         now = {**config.to_dict(), "data_dir": None}
-        if self.row.begins_with is not None:
-            now["backbone"] = self.row.begins_with
+        if self.starts_from is not None:
+            now["backbone"] = self.starts_from
         # A setting that the result does not name yet had what is its default now.
         now, defaults = (json.loads(json.dumps(of)) for of in (now, type(config)().to_dict()))
         newer = {name: defaults[name] for name in now.keys() - record["config"].keys()}
@@ -89,7 +90,8 @@ class RowResults:
 
 def read_table(table: Table, results: Path, budget: str) -> dict[str, RowResults]:
     """All results of a table's rows, by the row's name."""
-    return {row.name: _read_row(row, results, budget) for row in table.rows}
+    starts = table.starts(budget)
+    return {row.name: _read_row(row, results, budget, starts[row.name]) for row in table.rows}
 
 
 def has_results(table: Table, rows: Mapping[str, RowResults]) -> bool:
@@ -98,9 +100,9 @@ def has_results(table: Table, rows: Mapping[str, RowResults]) -> bool:
 
 
 def outdated(rows: Mapping[str, RowResults], name: str) -> list[int]:
-    """Seeds of a row whose settings, or those of the row it begins with, have changed since."""
+    """Seeds of a row whose settings, or those of the row it starts from, have changed since."""
     row = rows[name]
-    before = [] if row.row.begins_with is None else outdated(rows, row.row.begins_with)
+    before = [] if row.starts_from is None else outdated(rows, row.starts_from)
     return [seed for seed in row.by_seed if seed in before or not row.is_current(seed)]
 
 
@@ -111,9 +113,9 @@ def other_network(rows: Mapping[str, RowResults], name: str) -> list[int]:
     do not name their networks.
     """
     row = rows[name]
-    if row.row.begins_with is None:
+    if row.starts_from is None:
         return []
-    stored = {s: r.get("network") for s, r in rows[row.row.begins_with].by_seed.items()}
+    stored = {s: r.get("network") for s, r in rows[row.starts_from].by_seed.items()}
     used = {s: r.get("began_with") for s, r in row.by_seed.items()}
     return [s for s in used if None not in (used[s], stored.get(s)) and used[s] != stored[s]]
 
@@ -147,13 +149,13 @@ def _agree(now: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
     return all(now.get(name) == value for name, value in recorded.items())
 
 
-def _read_row(row: Row, results: Path, budget: str) -> RowResults:
+def _read_row(row: Row, results: Path, budget: str, starts_from: str | None) -> RowResults:
     folder = record_file(results, row, budget, 0).parent
     name = re.compile(re.escape(row.name) + r"-(\d+)\.json")
     seeds = sorted(int(m[1]) for f in folder.glob("*.json") if (m := name.fullmatch(f.name)))
     files = {seed: record_file(results, row, budget, seed) for seed in seeds}
     records = {seed: _read_checked(file, row, seed) for seed, file in files.items()}
-    return RowResults(row, budget, records)
+    return RowResults(row, budget, records, starts_from)
 
 
 def _read_checked(file: Path, row: Row, seed: int) -> Record:

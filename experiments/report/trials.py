@@ -9,6 +9,7 @@ from .. import markdown
 from ..intervals import over_episodes, over_images, paired_over_episodes, paired_over_seeds
 from ..records import Record
 from .cells import NONE, in_shots, number, signed
+from .code_versions import changed_code, names_its_code
 from .comparison import on_same_episodes
 
 __all__ = ["trials_text"]
@@ -16,8 +17,7 @@ __all__ = ["trials_text"]
 _INTRODUCTION = """
 Single runs from seeds that no table has, made to find reasons. Each interval is over the episodes
 or images on which one network was tested. `--backbone` is the network of another trial; with
-`validation` the error is on images held back from training. The files name the commit that stored
-the result; the run may have used an earlier one.
+`validation` the error is on images held back from training.
 """
 
 
@@ -26,7 +26,7 @@ def trials_text(trials: Mapping[str, Record]) -> Iterator[str]:
     if not trials:
         return
     yield "## Trials"
-    yield markdown.paragraph(_INTRODUCTION)
+    yield markdown.paragraph(" ".join([_INTRODUCTION, *_about_code(trials)]))
     few_shot = {name: record for name, record in trials.items() if "tests" in record}
     yield from _section(
         few_shot,
@@ -44,6 +44,18 @@ def trials_text(trials: Mapping[str, Record]) -> Iterator[str]:
             "difference": lambda record: _error_difference(record, trials),
         },
     )
+
+
+def _about_code(trials: Mapping[str, Record]) -> Iterator[str]:
+    """Trials whose files do not name the code that ran them, and those whose code changed."""
+    unnamed = [f"`{name}`" for name, record in trials.items() if not names_its_code(record)]
+    if unnamed:
+        files = "The files" if len(unnamed) == len(trials) else f"The files of {', '.join(unnamed)}"
+        yield (
+            f"{files} name the commit that stored the result; the run may have used an earlier one."
+        )
+    for name, record in trials.items():
+        yield from changed_code(f"`{name}`", record)
 
 
 def _section(

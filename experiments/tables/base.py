@@ -7,12 +7,12 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from neural_similarity.errors import UnknownNameError
-from neural_similarity.fewshot import FewShotConfig
+from neural_similarity.fewshot import FewShotConfig, order_runs
 from neural_similarity.train import TrainConfig
 
 __all__ = ["BUDGETS", "SEEDS", "Config", "OneStep", "Row", "Table", "check_budget", "rows_of"]
@@ -54,7 +54,8 @@ class Row:
         change: from the budget's configuration to the row's.
         kept_in: the table that stores its results.
         budgets: a configuration for each budget.
-        begins_with: a row of the same table; this row starts from its trained network.
+        starts_from: a row of the same table whose trained network this row starts from by choice.
+            What its method starts from is not repeated here, see :meth:`Table.starts`.
         deviation: how it deviates from the paper, at every budget.
     """
 
@@ -63,7 +64,7 @@ class Row:
     change: Change[Any]
     kept_in: str
     budgets: Mapping[str, Config]
-    begins_with: str | None = None
+    starts_from: str | None = None
     deviation: str = ""
 
     def config(self, budget: str, seed: int = 0) -> Config:
@@ -127,6 +128,20 @@ class Table:
         names = ", ".join(row.name for row in self.rows)
         raise UnknownNameError(f"{self.name}: expected a row among {names}, got {name!r}.")
 
+    def starts(self, budget: str, only: Sequence[str] = ()) -> dict[str, str | None]:
+        """The row that each row starts from, or None; every row comes after that one.
+
+        Args:
+            budget: which configurations.
+            only: these rows and those that they start from; all if empty.
+        """
+        names = [self.row(name).name for name in only] or [row.name for row in self.rows]
+        configs = {row.name: row.config(budget) for row in self.rows}
+        few_shot = {n: c for n, c in configs.items() if isinstance(c, FewShotConfig)}
+        chosen = {row.name: row.starts_from for row in self.rows if row.starts_from is not None}
+        ordered = order_runs(few_shot, chosen, [name for name in names if name in few_shot])
+        return ordered | {name: None for name in names if name not in few_shot}
+
 
 def check_budget(budget: str) -> None:
     """Raise if there is no such budget."""
@@ -139,7 +154,7 @@ def check_budget(budget: str) -> None:
 class AddsRow(Protocol[Base]):
     """Makes the decorator, for functions on one kind of configuration."""
 
-    def __call__(self, begins_with: str | None = None) -> Callable[[Change[Base]], Row]: ...
+    def __call__(self, starts_from: str | None = None) -> Callable[[Change[Base]], Row]: ...
 
 
 def rows_of(kept_in: str, budgets: Mapping[str, Base]) -> tuple[list[Row], AddsRow[Base]]:
@@ -150,7 +165,7 @@ def rows_of(kept_in: str, budgets: Mapping[str, Base]) -> tuple[list[Row], AddsR
     """
     rows: list[Row] = []
 
-    def row(begins_with: str | None = None) -> Callable[[Change[Base]], Row]:
+    def row(starts_from: str | None = None) -> Callable[[Change[Base]], Row]:
         def add(change: Change[Base]) -> Row:
             title, _, rest = (change.__doc__ or "").strip().partition("\n")
             new = Row(
@@ -159,7 +174,7 @@ def rows_of(kept_in: str, budgets: Mapping[str, Base]) -> tuple[list[Row], AddsR
                 change=change,
                 kept_in=kept_in,
                 budgets=budgets,
-                begins_with=begins_with,
+                starts_from=starts_from,
                 deviation=" ".join(rest.split()),
             )
             rows.append(new)

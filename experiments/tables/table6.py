@@ -43,12 +43,12 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
         """Finetuning Baseline"""
         return _tuned(base)
 
-    @row(begins_with="finetune")
+    @row(starts_from="finetune")
     def nearest(base: FewShotConfig) -> FewShotConfig:
         """Nearest Neighbor Baseline"""
         return replace(base, method="nearest", epochs=0, steps=None)
 
-    @row(begins_with="finetune")
+    @row(starts_from="finetune")
     def finetune_as_meta(base: FewShotConfig) -> FewShotConfig:
         """Finetuning, with the inner steps of the meta-learned static NSN †
 
@@ -75,7 +75,7 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
         """
         return _episodes(base, "proto", 20)
 
-    @row(begins_with="finetune")
+    @row(starts_from="finetune")
     def proto_pretrained(base: FewShotConfig) -> FewShotConfig:
         """ProtoNet, starting from the finetuning baseline's network †
 
@@ -115,7 +115,7 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
         """
         return _episodes(base, "r2d2", 20)
 
-    @row(begins_with="finetune")
+    @row(starts_from="finetune")
     def static(base: FewShotConfig) -> FewShotConfig:
         """Static NSN
 
@@ -125,7 +125,7 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
         fewer = min(base.episodes, 200)
         return replace(_tuned(base), method="static", epochs=0, steps=None, episodes=fewer)
 
-    @row(begins_with="static")
+    @row()
     def meta_static(base: FewShotConfig) -> FewShotConfig:
         """Meta-learned static NSN
 
@@ -135,7 +135,7 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
         """
         return _tasks(replace(base, method="meta_static"), 200, 10_000)
 
-    @row(begins_with="static")
+    @row()
     def meta_static_small(base: FewShotConfig) -> FewShotConfig:
         """Meta-learned static NSN, inner learning rate 0.02 †
 
@@ -150,7 +150,7 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
         """Dynamic NSN"""
         return replace(_tuned(base), method="dynamic", hidden=_hidden(base))
 
-    @row(begins_with="dynamic")
+    @row()
     def meta_dynamic(base: FewShotConfig) -> FewShotConfig:
         """Meta-learned dynamic NSN †
 

@@ -103,6 +103,7 @@ def _report(experiment: Experiment, name: str, out: Path | None, settings: dict[
     question = (experiment.__doc__ or "").partition("\n")[0]
     print(f"{question}\n", flush=True)
     torch.set_num_threads(1)  # the tensors are small: threads would only wait for each other
+    commit()  # remembered now: it names the code that computes
     begin = time.perf_counter()
     numbers = experiment.measure(**settings)
     seconds = time.perf_counter() - begin

@@ -12,6 +12,7 @@ import neural_similarity as ns
 from neural_similarity.adapt import Preprocessing, list_backbones, load_backbone, save_backbone
 from neural_similarity.adapt.backbones import load as backbones
 from neural_similarity.adapt.backbones.files import network_source
+from neural_similarity.adapt.backbones.load import DEFAULT, PLAIN_TWIN
 from neural_similarity.errors import (
     AttachError,
     DataError,
@@ -92,11 +93,11 @@ def test_files_that_are_no_backbones(tmp_path):
 def test_without_a_shipped_file_the_default_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
     assert list_backbones() == []
-    with pytest.raises(DataError, match="expected 'cnn4-dynamic' to come with the package"):
+    with pytest.raises(DataError, match=f"expected '{DEFAULT}' to come with the package"):
         load_backbone()
-    write(tmp_path / "cnn4-dynamic.safetensors", PREDICTOR)
-    assert list_backbones() == ["cnn4-dynamic"]
-    assert load_backbone().name == load_backbone("cnn4-dynamic").name == "cnn4-dynamic"
+    write(tmp_path / f"{DEFAULT}.safetensors", PREDICTOR)
+    assert list_backbones() == [DEFAULT]
+    assert load_backbone().name == load_backbone(DEFAULT).name == DEFAULT
     with pytest.raises(UnknownNameError, match="got 'cnn5'"):
         load_backbone("cnn5")
 
@@ -267,7 +268,7 @@ def test_the_files_of_the_package_are_made_from_runs(tmp_path, monkeypatch, caps
     assert f"$ {plain} --method finetune --set val_episodes=2" in card
     assert card.count("| as trained |") == card.count("| as stored |") == 2
     monkeypatch.setattr(backbones, "SHIPPED", out)
-    assert list_backbones() == ["cnn4-dynamic", "cnn4-plain"]
+    assert list_backbones() == sorted((DEFAULT, PLAIN_TWIN))
     assert "similarity dynamic" in load_backbone().card
     monkeypatch.setattr(sys, "argv", ["backbone", *arguments[1::-1], *arguments[2:]])
     with pytest.raises(RunError, match="a run with a dynamic similarity, then one with none"):

@@ -11,13 +11,23 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.validation import check_is_fitted
-from support.adapt_cases import EYE, METHODS, PREDICTOR, SEEN, backbone, pictures, plain_factory
+from support.adapt_cases import (
+    EYE,
+    METHODS,
+    PREDICTOR,
+    SEEN,
+    backbone,
+    network,
+    pictures,
+    plain_factory,
+)
 from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.adapt import FeatureExtractor, Preprocessing, save_backbone
 from neural_similarity.adapt import methods as adapters
 from neural_similarity.adapt.backbones import load as backbones
+from neural_similarity.adapt.backbones.load import DEFAULT, PLAIN_TWIN
 from neural_similarity.adapt.cross_validation import CrossValidation
 from neural_similarity.adapt.methods import make_adapter, static
 from neural_similarity.adapt.training_images import embed_images
@@ -223,6 +233,10 @@ def test_settings_that_do_not_fit(tmp_path, monkeypatch):
         ns.FewShotClassifier("static", backbone(PREDICTOR)).fit(PAIR, PAIR_LABELS)
     with pytest.raises(RunError, match="needs layers that can have a similarity"):
         ns.FewShotClassifier("static", EYE).fit(PAIR, PAIR_LABELS)
+    for method, similarity in (("static", "static"), ("dynamic", PREDICTOR)):
+        off = FeatureExtractor(ns.set_similarity(network(similarity), None), SEEN, "off")
+        with pytest.raises(RunError, match=f"'{method}' needs an active similarity, .* switched"):
+            ns.FewShotClassifier(method, off).fit(PAIR, PAIR_LABELS)
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
     with pytest.raises(DataError, match=r"got an installation without it. Name a backbone"):
         ns.FewShotClassifier().fit(PAIR, PAIR_LABELS)
@@ -271,14 +285,14 @@ def test_numbers_of_numpy_fit_and_are_saved(tmp_path):
 
 def test_the_shipped_pair_serves_every_method(tmp_path, monkeypatch):
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
-    for name, similarity in (("cnn4-dynamic", PREDICTOR), ("cnn4-plain", None)):
+    for name, similarity in ((DEFAULT, PREDICTOR), (PLAIN_TWIN, None)):
         made = backbone(similarity)
         save_backbone(tmp_path / f"{name}.safetensors", made.module, made.source, SEEN)
     images, labels = pictures((2, 2))
     found = ns.FewShotClassifier(folds=2).fit(images, labels)
     assert set(found.cross_validation_.by_method) == set(METHODS)
-    assert ns.FewShotClassifier("static").fit(images, labels).backbone_.name == "cnn4-plain"
-    assert ns.FewShotClassifier("proto").fit(images, labels).backbone_.name == "cnn4-dynamic"
+    assert ns.FewShotClassifier("static").fit(images, labels).backbone_.name == PLAIN_TWIN
+    assert ns.FewShotClassifier("proto").fit(images, labels).backbone_.name == DEFAULT
 
 
 def test_the_lines_of_the_guide_run(tmp_path, monkeypatch):

@@ -80,8 +80,8 @@ def test_a_class_of_few_images_counts_as_much_as_one_of_many():
     X, asked = torch.randn(44, 3), torch.randn(1000, 3)
     tune = _tuned(create_method("finetune"))
     for head in (heads.prototypes, heads.ridge, tune):
-        told = head(X, labels, 2)(asked).argmax(1).float().mean()
-        assert 0.15 < told < 0.85
+        share = head(X, labels, 2)(asked).argmax(1).float().mean()
+        assert 0.15 < share < 0.85
 
 
 def test_ridge_of_uneven_classes_is_that_of_images_repeated():

@@ -4,18 +4,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import neural_similarity as ns
 from neural_similarity import adapt, fewshot
-from neural_similarity.adapt.backbones.load import SHIPPED
+from neural_similarity.adapt.backbones.load import DEFAULT, PLAIN_TWIN, SHIPPED, rebuild
 from neural_similarity.data import Episodes, load_dataset
 from neural_similarity.nn.inventory import named_similarities
 
-NAMES = ("cnn4-dynamic", "cnn4-plain")
+NAMES = adapt.list_backbones()
 
 
-def test_they_are_the_dynamic_one_and_its_plain_twin():
-    assert tuple(adapt.list_backbones()) == NAMES
-    dynamic, plain = map(adapt.load_backbone, NAMES)
+def test_the_dynamic_one_and_its_plain_twin_are_among_them():
+    dynamic, plain = map(adapt.load_backbone, (DEFAULT, PLAIN_TWIN))
+    assert {dynamic.name, plain.name} <= set(NAMES)
     assert len(list(named_similarities(dynamic.module))) == 4
     assert list(named_similarities(plain.module)) == []
     assert dynamic.image_shape == plain.image_shape == (3, 32, 32)
@@ -36,13 +35,12 @@ def test_the_card_tells_of_the_file(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_they_tell_characters_apart_that_they_never_saw(name):
-    """Chance is 20 %, and the same network with weights drawn anew is far below, too."""
+    """Chance is 20%, and the same network with weights drawn anew is far below, too."""
     glyphs = load_dataset("glyphs", "test")
     backbone = adapt.load_backbone(name)
     trained = accuracy(backbone.module, glyphs)
     torch.manual_seed(0)
-    similarity = "dynamic" if name == "cnn4-dynamic" else None
-    drawn = ns.create_model("cnn4", 5, similarity=similarity, image_size=32, width=32)
+    drawn = rebuild(backbone.source, None)
     assert trained > 0.6
     assert trained > accuracy(drawn, glyphs) + 0.1
 

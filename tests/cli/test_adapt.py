@@ -94,8 +94,8 @@ def test_the_onnx_file_alone_gives_the_same_answers(run, tmp_path, method, monke
                "--backbone", f"{base}.safetensors")  # fmt: skip
     assert done.code == 0, done.err
     files = photos(tmp_path / "new")
-    told = run("predict", "birds", "new", "--json", "--top", "3")
-    answers = [json.loads(line) for line in told.out.splitlines()]
+    predicted = run("predict", "birds", "new", "--json", "--top", "3")
+    answers = [json.loads(line) for line in predicted.out.splitlines()]
     assert [answer["image"] for answer in answers] == [f"new/{file.name}" for file in files]
     snippet = re.findall(r"```python\n(import json.*?)```", GUIDE, re.DOTALL)[0]
     for file, answer in zip(files, answers, strict=True):
@@ -120,7 +120,7 @@ def test_adapt_writes_everything_and_says_how_good_it_is(run, tmp_path):
     assert sorted(path.name for path in Path("birds").iterdir()) == FILES
     assert re.search(r"kind 1 +3 +3 +\d", done.out)
     assert re.search(
-        r"method \w+: accuracy [\d.]+% \(95 % interval [\d.]+% – [\d.]+%\), by 5-fold", done.out
+        r"method \w+: accuracy [\d.]+% \(95% interval [\d.]+% – [\d.]+%\), by 5-fold", done.out
     )
     assert re.search(r"compared: ridge [\d.]+%, proto [\d.]+%, static [\d.]+%\n", done.out)
     assert "left out: dynamic (method 'dynamic' needs a backbone with a dynamic sim" in done.out
@@ -130,7 +130,7 @@ def test_adapt_writes_everything_and_says_how_good_it_is(run, tmp_path):
     assert labels["preprocessing"]["image_size"] == 8
     report = Path("birds/report.html").read_text()
     for text in ("broken.jpg", "half.png", "Its card.", "nsl predict birds", "data:image/png",
-                 "95 % interval", "left out"):  # fmt: skip
+                 "95% interval", "left out"):  # fmt: skip
         assert text in report, text
     learned = ns.FewShotClassifier.load("birds")
     assert learned.cross_validation_.tested == sum(COUNTS)
@@ -187,13 +187,13 @@ def test_what_is_not_there_is_named_and_skipped(run, tmp_path, given):
     run("adapt", "mine", "--out", "birds", *PLAIN, "--method", "proto", "--no-onnx")
     files = photos(tmp_path / "new")
     (tmp_path / "new" / "link.png").symlink_to("nowhere.png")
-    told = run("predict", "birds", *given)
-    assert told.code == 1
+    predicted = run("predict", "birds", *given)
+    assert predicted.code == 1
     named = [one for one in given if one == "gone.png"] + ["new/link.png"]
-    assert told.err.splitlines() == [
+    assert predicted.err.splitlines() == [
         f"nsl: {one}: expected an image file, got no file of this name." for one in named
     ]
-    assert len(told.out.splitlines()) == (1 if len(given) > 1 else len(files))
+    assert len(predicted.out.splitlines()) == (1 if len(given) > 1 else len(files))
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_a_picture_that_cannot_be_drawn_is_noticed_first(run, why, text):
     run("adapt", "mine", "--out", "birds", *PLAIN, "--method", "proto", "--no-onnx")
     Path("birds/examples.safetensors").unlink()
     assert run("predict", "birds", "mine").code == 0
-    told = run("predict", "birds", "mine", "--why", why, "--force")
-    assert text in one_line(told)
-    assert told.out == ""
+    predicted = run("predict", "birds", "mine", "--why", why, "--force")
+    assert text in one_line(predicted)
+    assert predicted.out == ""
 
 
 def test_why_shows_the_nearest_examples(run, tmp_path, drawn):

@@ -57,12 +57,12 @@ def test_one_method_trained_then_tested(run, tmp_path):
     done = run("train", "--method", "ridge", "--config", "tiny.json", "--out", "ridge")
     assert done.code == 0, done.err
     assert "test it with: nsl fewshot eval ridge" in done.out
-    assert re.search(r"ridge: validation accuracy [\d.]+ ± [\d.]+ % at step 4", done.out)
-    told = run("eval", "ridge", "--shots", "2", "--episodes", "8")
-    assert told.code == 0, told.err
+    assert re.search(r"ridge: validation accuracy [\d.]+ ± [\d.]+% at step 4", done.out)
+    output = run("eval", "ridge", "--shots", "2", "--episodes", "8")
+    assert output.code == 0, output.err
     found = json.loads(run("eval", "ridge", "--shots", "2", "--episodes", "8", "--json").out)
     (result,) = found["results"]
-    assert f"{100 * result['mean']:.2f} ± {100 * result['interval']:.2f} %" in told.out
+    assert f"{100 * result['mean']:.2f} ± {100 * result['interval']:.2f}%" in output.out
     assert result["episodes"] == 8
     assert "accuracies" not in result
     few = one_line(run("eval", "ridge", "--ways", "9"))
@@ -102,6 +102,7 @@ def test_a_backbone_brings_its_settings(run, tmp_path):
     ("arguments", "message"),
     [
         (("--method", "protonet"), "Did you mean 'proto'"),
+        (("--method", "proto", "--data", "glyph"), "nsl: --data: expected a name out of"),
         (("--method", "proto,protos"), "Did you mean 'proto'"),
         (("train", "--method", "proto,ridge"), "expected one method, got 2"),
         (("train", "--method", "meta_static"), "expected a backbone for 'meta_static', got none"),
@@ -148,9 +149,9 @@ def test_a_backbone_for_other_images(run, tmp_path):
 
 
 def test_help_teaches():
-    told = nsl_process("fewshot", "--help").out
-    assert "nsl fewshot --method dynamic --data cifar-fs" in told
-    assert "about two minutes on two cores" in " ".join(told.split())
+    output = nsl_process("fewshot", "--help").out
+    assert "nsl fewshot --method dynamic --data cifar-fs" in output
+    assert "about two minutes on two cores" in " ".join(output.split())
     assert "nsl fewshot eval runs/proto" in nsl_process("fewshot", "eval", "--help").out
     settings = nsl_process("fewshot", "train", "--settings").out
     assert re.search(r"^episodes +600", settings, re.MULTILINE)

@@ -119,7 +119,10 @@ def test_a_run_from_a_file_is_evaluated_and_merged(run, tmp_path):
     ("arguments", "message"),
     [
         (("train", "--model", "cnn99"), "Did you mean 'cnn9'"),
+        (("train", "--model", "cnn99"), "nsl: --model: expected a name out of 'cnn10', "),
         (("train", "--data", "digit"), "Did you mean 'digits'"),
+        (("train", "--data=digit"), "nsl: --data: expected a name out of 'cifar-fs', "),
+        (("train", "--set", "data=digit"), "nsl: load_dataset: expected name to be one of"),
         (("train", "--data", "cifar10", "--data-dir", "."), "nsl data get cifar10"),
         (("train", "--similarity", "statc"), "Did you mean 'static'"),
         (("train", "--structure", "diag", "--similarity", "static"), "Did you mean 'diagonal'"),
@@ -233,14 +236,14 @@ def test_killed_and_resumed_ends_in_the_same_weights(tmp_path):
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
-def test_stopping_leaves_a_checkpoint_and_says_how_to_go_on(tmp_path, number):
+def test_stopping_leaves_a_checkpoint_and_says_how_to_continue(tmp_path, number):
     arguments = ("train", *SMALL, "--epochs", 2000, "--set", "log_every=1", "--out", "run")
     process = start(*arguments, "--set", "eval_every=1000", cwd=tmp_path)
     wait_for(lambda: saved_step(tmp_path / "run"), process)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "nsl: stopped. Go on with: nsl train --resume --out run\n"
+    assert err == "nsl: stopped. Continue with: nsl train --resume --out run\n"
     assert saved_step(tmp_path / "run") == steps(tmp_path / "run")[-1]
     assert Run.open(tmp_path / "run").load_model() is not None
 
@@ -255,7 +258,7 @@ def test_a_signal_to_all_processes_leaves_a_checkpoint(tmp_path):
     os.killpg(process.pid, signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert err.endswith("nsl: stopped. Go on with: nsl train --resume --out run\n")
+    assert err.endswith("nsl: stopped. Continue with: nsl train --resume --out run\n")
     assert saved_step(tmp_path / "run") == steps(tmp_path / "run")[-1]
 
 

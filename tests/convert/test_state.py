@@ -82,7 +82,7 @@ def test_freeze_backbone_leaves_similarity_and_classifier():
         trainable=9 + 9 + 15 + classifier, total=total, similarity=33, deployed=total - 33
     )
     assert str(summary) == (
-        f"trains 77 of {total:,} parameters ({7700 / total:.2f} %), 33 of them similarity; "
+        f"trains 77 of {total:,} parameters ({7700 / total:.2f}%), 33 of them similarity; "
         f"{total - 33:,} once merged"
     )
     frozen = {k: v.clone() for k, v in model.named_parameters() if not v.requires_grad}

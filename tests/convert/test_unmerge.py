@@ -118,6 +118,19 @@ def test_what_cannot_be_undone_says_why():
         ns.unmerge(again)  # the last merge kept nothing
 
 
+def test_what_is_merged_cannot_be_switched():
+    model = ns.attach(PlainCNN(), ns.StaticSimilarity(), name="birds")
+    ns.merge(model, keep=True)
+    for name in ("birds", None):
+        with pytest.raises(ns.AttachError, match=r"got 'birds' merged into .*unmerge\(model\)"):
+            ns.set_similarity(model, name)
+    with pytest.raises(ns.AttachError, match="merged into"), ns.without_similarity(model):
+        pass
+    with pytest.raises(ns.AttachError, match="expected a model with an attached similarity"):
+        ns.set_similarity(model, "cars")
+    assert ns.active_similarity(ns.set_similarity(ns.unmerge(model), None)) is None
+
+
 def test_a_layer_that_the_active_similarity_does_not_have():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
     ns.attach(model, ns.StaticSimilarity(target_modules=["0"]), name="birds")

@@ -28,7 +28,7 @@ def test_taps_that_kernel_shapes_switched_off(results):
     assert "`static-joint`: the kernel shapes switched off 0 of 81, 7 of 81 taps." in notes
 
 
-def test_other_settings_of_the_network_that_a_row_begins_with(results):
+def test_other_settings_of_the_network_that_a_row_starts_from(results):
     for row in ("finetune", "static", "meta-static", "proto"):
         file = keep_tests(results, row, 0, [[0.5], [0.5]])
         settings = json.loads(file.read_text())["config"]

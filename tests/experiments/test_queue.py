@@ -118,7 +118,7 @@ def test_a_network_that_diverges_when_trained_again_stops_the_queue(tmp_path, mo
         queue.run([nearest])
 
 
-def test_a_row_that_begins_with_a_diverged_network_has_diverged(tmp_path):
+def test_a_row_that_starts_from_a_diverged_network_has_diverged(tmp_path):
     queue = Queue(tmp_path / "results", tmp_path / "work", log=lambda line: None)
     _, nearest = jobs_of([table("table6")], "smoke", 1, ["nearest"])
     record = {"environment": {}, "data_copies": {}, "parameters": 5, "diverged": 7}
@@ -190,10 +190,11 @@ def test_processes_share_a_queue(tmp_path):
     assert not queue._try(job), "it is done"
 
 
-def test_what_a_row_begins_with_comes_first_and_once():
+def test_what_a_row_starts_from_comes_first_and_once():
     jobs = jobs_of([table("table6")], "smoke", 2, ["meta-static", "static"])
     assert [(job.row.name, job.seed) for job in jobs] == [
         (name, seed) for seed in (0, 1) for name in ("finetune", "static", "meta-static")
     ]
+    assert [job.before.row.name for job in jobs[1:3]] == ["finetune", "static"]
     shared = jobs_of([table("table4"), table("table2")], "smoke", 1)
     assert [job.name for job in shared].count("table4/smoke/cnn-0") == 1

@@ -25,6 +25,8 @@ def test_list_and_run(capsys, monkeypatch, tmp_path):
     listed = nsl(capsys, monkeypatch, "reproduce", "list", *results)
     assert listed.code == 0
     assert all(name in listed.out for name in (*TABLES, *BUDGETS))
+    for sign in ("NSN", "DNS", "UNS", "†"):
+        assert f"{sign}: " in listed.out.partition("table6")[0], "explained before it is used"
     done = nsl(
         capsys, monkeypatch, "reproduce", "table4", "--budget", "smoke", "--seeds", 1, "--rows",
         "cnn", *results, "--work", tmp_path / "work",

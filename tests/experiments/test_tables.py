@@ -46,9 +46,10 @@ def test_rows_see_the_same_number_of_images(name, budget):
     """Except rows that train through gradient steps or start from another row's network."""
     seen = {}
     base = {"train": 64 * 600, "train+val": 80 * 600}
+    starts = table(name).starts(budget)
     for row in table(name).rows:
         config = row.config(budget)
-        if config.epochs and config.steps is None and row.begins_with is None:
+        if config.epochs and config.steps is None and starts[row.name] is None:
             images = base[config.base]
             if config.build_method().trains_on == "episodes":
                 way, shot, query = config.training_episode()
@@ -60,6 +61,17 @@ def test_rows_see_the_same_number_of_images(name, budget):
         assert f"({seen['finetune']:,.0f} images: " in table(name).budgets["short"]
         assert f"{seen['finetune'] / 128:,.0f} steps of 128" in table(name).budgets["short"]
         assert f"{seen['proto'] / 400:,.0f} " in table(name).budgets["short"]
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("name", ["table6", "table6-mini"])
+def test_a_row_does_not_repeat_what_its_method_starts_from(name, budget):
+    starts = table(name).starts(budget)
+    for row in table(name).rows:
+        method = row.config(budget).build_method()
+        if method.starts_from is not None:
+            assert row.starts_from is None
+            assert table(name).row(starts[row.name]).config(budget).method == method.starts_from
 
 
 @pytest.mark.parametrize("name", ["table6", "table6-mini"])

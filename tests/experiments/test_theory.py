@@ -18,9 +18,10 @@ from experiments.theory import (
     ode,
     self_recurrence,
 )
+from experiments.theory.__main__ import EXPERIMENTS
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "theory"
-NAMES = ["gradient_flow", "implicit_regularisation", "higher_order", "ode", "self_recurrence"]
+NAMES = [module.__name__.rpartition(".")[2] for module in EXPERIMENTS]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -132,6 +133,12 @@ def test_intervals_are_students():
     mean, half = experiment.interval([1.0, 2.0, 3.0])
     assert mean == 2
     assert half == pytest.approx(4.303 / 3**0.5)
+
+
+def test_the_command_runs_every_module_that_measures():
+    stems = {file.stem for file in FOLDER.glob("*.py")}
+    modules = {stem: importlib.import_module(f"experiments.theory.{stem}") for stem in stems}
+    assert {stem for stem, module in modules.items() if hasattr(module, "measure")} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

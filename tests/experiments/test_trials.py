@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from support.fewshot_runs import SMALL
 
+from experiments.records import read_record, write_record
 from experiments.report.trials import trials_text
 from experiments.trials import read_trials, store_trial
 from neural_similarity.errors import RunError
@@ -61,6 +62,49 @@ def test_a_run_for_classification_is_kept_as_well(tmp_path):
     assert f"| {100 * early:.1f}, {100 * other:.1f} | {change} to `plain` |" in text
     assert "--similarity dynamic --set hidden=2 --epochs 2" in text
     assert "validation classes" not in text
+
+
+def test_a_trial_names_the_code_that_ran_it(tmp_path, monkeypatch):
+    results, folder = tmp_path / "results", tmp_path / "run"
+
+    def by(commit):
+        monkeypatch.setattr("neural_similarity.train.runs.code_version", lambda: commit)
+
+    by("first")
+    run = train_method(replace(SMALL, method="proto", steps=1), folder)
+    run.evaluate([Trial(1, episodes=3)])
+    monkeypatch.setattr("experiments.trials.commit", lambda: "later")
+    record = read_record(store_trial(folder, "one", None, results))
+    assert (record["commit"], record["commits"], record["kept_by"]) == ("first", ["first"], "later")
+    assert "commit" not in "\n".join(trials_text(read_trials(results)))
+
+    by("second")
+    run.evaluate([Trial(5, episodes=3)])
+    record = read_record(store_trial(folder, "two", "one", results))
+    assert (record["commit"], record["commits"]) == ("second", ["first", "second"])
+    text = " ".join(" ".join(trials_text(read_trials(results))).split())
+    assert (
+        "`two` was started by one version of the code and continued by another: `first`, `second`."
+        in text
+    )
+    assert "`one` was" not in text
+
+    old = {name: value for name, value in record.items() if name not in ("commit", "commits")}
+    write_record(results / "trials" / "old.json", {**old, "trial": "old"})
+    text = " ".join(" ".join(trials_text(read_trials(results))).split())
+    assert "The files of `old` name the commit that stored the result; the run may have" in text
+
+
+def test_a_test_names_the_code_of_its_start(tmp_path, monkeypatch):
+    run = train_method(replace(SMALL, method="proto", steps=1), tmp_path / "run")
+    commits = iter(["at the start", "at the end"])
+    monkeypatch.setattr("neural_similarity.train.runs.code_version", lambda: next(commits))
+
+    def on_progress(name, done, total):
+        assert next(commits) == "at the end", "it was not asked before the first episode"
+
+    (result,) = run.evaluate([Trial(1, episodes=1)], callback=on_progress)
+    assert result["environment"]["commit"] == "at the start"
 
 
 def test_a_run_that_was_never_evaluated_is_not_kept(tmp_path):

@@ -169,7 +169,7 @@ def test_a_test_that_two_processes_ran_counts_each_episode_once(run):
     ]
     partial.write_text("\n".join([about.strip(), *lines]) + "\n")
     seen = []
-    (resumed,) = run.evaluate([Trial(1, episodes=12)], callback=lambda *told: seen.append(told[1]))
+    (resumed,) = run.evaluate([Trial(1, episodes=12)], callback=lambda *args: seen.append(args[1]))
     assert resumed["accuracies"] == whole["accuracies"]
     assert seen == [12]
 

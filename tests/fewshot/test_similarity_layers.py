@@ -34,6 +34,17 @@ def test_adapting_has_the_same_layers():
     assert similarity_layers(with_static(resnet())) == similarity_layers(resnet("static"))
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_similarity_that_is_switched_off_is_named(method):
+    backbone = resnet("dynamic" if "dynamic" in method else "static")
+    create_method(method).build(backbone, 5, (3, 33, 33))  # an active one is kept
+    ns.set_similarity(backbone, None)
+    with pytest.raises(ns.AttachError, match=r"got one with 'default' switched off\. Choose"):
+        create_method(method).build(backbone, 5, (3, 33, 33))
+    with pytest.raises(ns.AttachError, match=r"adapt: expected an active .* 'default' switched"):
+        with_static(backbone)
+
+
 def test_the_weights_of_the_stem_are_not_parametrized():
     network = create_method("static").build(resnet(), 5, (3, 33, 33))
     stem = resnet().conv1.weight

@@ -1,4 +1,4 @@
-"""Ctrl-C while few-shot methods are trained or tested: one line that says how to go on."""
+"""Ctrl-C while few-shot methods are trained or tested: one line that says how to continue."""
 
 import json
 import os
@@ -58,11 +58,11 @@ def test_the_line_goes_on_where_it_was_stopped(phase, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {k: v for k, v in SMALL.to_dict().items() if k not in ("method", "episodes")}
     Path("tiny.json").write_text(json.dumps(settings))
-    arguments, name, go_on = CASES[phase]
+    arguments, name, command = CASES[phase]
     begun = ("fewshot", "--config", "tiny.json", "--shots", "1,2", *arguments)
     said, lines = stopped_after(5, Path(name), *begun)
-    assert said == f"nsl: stopped. Go on with: {go_on}\n"
-    again, more = stopped_after(len(lines) + 3, Path(name), *shlex.split(go_on)[1:])
+    assert said == f"nsl: stopped. Continue with: {command}\n"
+    again, more = stopped_after(len(lines) + 3, Path(name), *shlex.split(command)[1:])
     assert again == said
     assert more[: len(lines)] == lines
     if phase == "training":
@@ -85,7 +85,7 @@ def test_a_signal_at_the_very_end_of_training_is_not_lost(tmp_path, kind):
     assert done.metrics()[-1]["step"] == 4
 
 
-def test_stopped_before_there_is_anything_to_go_on_with(capsys, monkeypatch, tmp_path):
+def test_stopped_before_there_is_anything_to_continue(capsys, monkeypatch, tmp_path):
     def stop(*arguments, **options):
         raise KeyboardInterrupt
 

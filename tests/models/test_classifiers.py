@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.networks import SMALL_MODELS, small_model
+from support.networks import small_model
 from torch import nn
 
 import neural_similarity as ns
@@ -18,13 +18,13 @@ def classifier_input(model, images):
 
 
 @pytest.mark.parametrize("similarity", [None, "static"])
-@pytest.mark.parametrize("name", SMALL_MODELS)
+@pytest.mark.parametrize("name", ns.list_models())
 def test_no_classes_means_features(name, similarity):
     model, images = small_model(name, similarity)
     model.eval()
     expected = classifier_input(model, images)
-    sizes, side, _ = SMALL_MODELS[name]
-    features = ns.create_model(name, 0, similarity, 2, side, **sizes).double().eval()
+    features, _ = small_model(name, similarity, num_classes=0)
+    features.eval()
     result = features.load_state_dict(model.state_dict(), strict=False)
     own = {f"{model.classifier_name}.{key}" for key in model.get_classifier().state_dict()}
     assert not result.missing_keys
@@ -35,7 +35,7 @@ def test_no_classes_means_features(name, similarity):
     assert (features.num_classes, model.num_classes) == (0, 5)
 
 
-@pytest.mark.parametrize("name", SMALL_MODELS)
+@pytest.mark.parametrize("name", ns.list_models())
 def test_the_classifier_can_be_removed_and_replaced(name):
     model, images = small_model(name)
     model.eval()

@@ -3,22 +3,30 @@
 import copy
 import re
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 import torch
 from support.cases import disturb
-from support.networks import SMALL_MODELS, small_model
+from support.networks import small_model
 from torch import nn
 
 import neural_similarity as ns
-from neural_similarity.models import cnn, registry, resnet, spherenet
+from neural_similarity.models import registry
 from neural_similarity.models.cnn import CNN, authors_batch_norm
+from neural_similarity.models.resnet import ResNet
 from neural_similarity.nn.inventory import layer_similarities
 
-ROWS = {**cnn.CONFIGURATIONS, **resnet.CONFIGURATIONS}
-
-SPHERES = {"spherenet9", "spherenet9_attention"}  # compare directions: no dynamic version
+MODULES = [
+    import_module(f"neural_similarity.models.{module.name}")
+    for module in iter_modules(ns.models.__path__)
+]
+ROWS = {
+    name: row for module in MODULES for name, row in getattr(module, "CONFIGURATIONS", {}).items()
+}
+LAYERS_OF_THE_PAPER = {"cnn4": 4, "cnn9": 9, "cnn9_root": 9, "cnn10": 9, "cnn9_wide": 9}
 TINY_PREDICTOR = ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=4))
 
 
@@ -26,27 +34,45 @@ def numbers(model):
     return sum(p.numel() for p in model.parameters())
 
 
-def test_every_network_is_here():
-    assert sorted(SMALL_MODELS) == ns.list_models()
+def with_similarity(model):
+    return [path for path, module in model.named_modules() if layer_similarities(module)]
+
+
+def chosen_layers(model):
+    """The convolutions that the network wants a similarity on."""
+    return [
+        path
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Conv2d) and re.fullmatch(model.similarity_layers, path)
+    ]
+
+
+def test_every_network_has_a_row():
+    assert sorted(ROWS) == ns.list_models()
     for kind in ("cnn", "resnet"):
-        names = [name for name in sorted(SMALL_MODELS) if name.startswith(kind)]
+        names = [name for name in sorted(ROWS) if name.startswith(kind)]
         assert ns.list_models(f"{kind}*") == names
+
+
+@pytest.mark.parametrize("name", LAYERS_OF_THE_PAPER)
+def test_a_similarity_is_where_the_paper_has_it(name):
+    model, _ = small_model(name, "static")
+    assert len(with_similarity(model)) == LAYERS_OF_THE_PAPER[name]
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_parameters_are_as_worked_out(name):
     row = ROWS[name]
-    model = ns.create_model(name, row.num_classes)
+    model = ns.create_model(name, getattr(row, "num_classes", 10))
     assert numbers(model) == row.parameters
-    assert model.image_size == row.image_size
+    assert model.image_size == getattr(row, "image_size", 32)
 
 
 def test_the_document_lists_every_network_with_its_parameters():
     document = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d,]+) \| [\w ]+, \d+ px \|", document, re.MULTILINE)
-    told = {name: int(parameters.replace(",", "")) for name, parameters in rows}
-    table = {**ROWS, **spherenet.CONFIGURATIONS}
-    assert told == {name: row.parameters for name, row in table.items()}
+    documented = {name: int(parameters.replace(",", "")) for name, parameters in rows}
+    assert documented == {name: row.parameters for name, row in ROWS.items()}
 
 
 @pytest.mark.parametrize("name", ["cnn9", "cnn10"])
@@ -64,7 +90,7 @@ def test_the_document_tells_what_a_similarity_adds(name):
         ns.trainable_summary(ns.create_model(name, similarity=config)).similarity
         for config in configurations
     ]
-    assert [int(told.replace(",", "")) for told in row.split(" | ")] == added
+    assert [int(cell.replace(",", "")) for cell in row.split(" | ")] == added
 
 
 @pytest.mark.parametrize("name", ["cnn4", "cnn9", "cnn10", "spherenet9_attention"])
@@ -119,7 +145,7 @@ def test_cnn10_plus_is_slightly_larger_than_what_the_paper_compares_it_with():
     assert static < dynamic < plus < 1.02 * dynamic
 
 
-@pytest.mark.parametrize("name", SMALL_MODELS)
+@pytest.mark.parametrize("name", ns.list_models())
 def test_features_and_classifier_make_the_network(name):
     model, images = small_model(name)
     features = model.forward_features(images)
@@ -159,11 +185,11 @@ def test_the_entry_of_cnn10_keeps_odd_rows(side):
     assert model.num_features == 16 * map_side**2
 
 
-@pytest.mark.parametrize("name", SMALL_MODELS)
+@pytest.mark.parametrize("name", ns.list_models())
 def test_static_similarity_starts_plain_and_merges_to_stock_keys(name):
     plain, images = small_model(name)
     model, _ = small_model(name, "static")
-    assert sum(bool(layer_similarities(m)) for m in model.modules()) == SMALL_MODELS[name][2]
+    assert with_similarity(model) == chosen_layers(plain) != []
     torch.testing.assert_close(model(images), plain(images))
     disturb(model)
     disturbed = model(images)
@@ -173,11 +199,15 @@ def test_static_similarity_starts_plain_and_merges_to_stock_keys(name):
     torch.testing.assert_close(model(images), disturbed)
 
 
-@pytest.mark.parametrize("name", sorted(set(SMALL_MODELS) - SPHERES))
+@pytest.mark.parametrize("name", ns.list_models())
 def test_dynamic_similarity_starts_plain(name):
     plain, images = small_model(name)
+    if any(isinstance(m, ns.nn.SphereConv2d) for m in plain.modules()):
+        with pytest.raises(ns.AttachError, match="SphereConv2d"):  # it compares directions
+            small_model(name, TINY_PREDICTOR)
+        return
     model, _ = small_model(name, TINY_PREDICTOR)
-    assert sum(bool(layer_similarities(m)) for m in model.modules()) == SMALL_MODELS[name][2]
+    assert with_similarity(model) == chosen_layers(plain) != []
     for key, tensor in plain.state_dict().items():
         assert torch.equal(model.state_dict()[key], tensor), key
     torch.testing.assert_close(model(images), plain(images))
@@ -266,9 +296,8 @@ UNCONSTRAINED = partial(
 @pytest.mark.parametrize("conv_layer", [UNCONSTRAINED, ns.nn.StaticConv2d])
 def test_conv_layer_makes_the_layers_that_take_a_similarity(name, conv_layer):
     made, images = small_model(name, conv_layer=conv_layer)
-    own = sum(bool(layer_similarities(m)) for m in made.modules())
-    assert own == SMALL_MODELS[name][2]
     plain, _ = small_model(name)
+    assert with_similarity(made) == chosen_layers(plain)
     made.load_state_dict(plain.state_dict())
     torch.testing.assert_close(made(images), plain(images))
 
@@ -329,7 +358,7 @@ def test_a_network_of_ones_own(monkeypatch):
     assert layer_similarities(model[0])
 
 
-@pytest.mark.parametrize("other", [partial(CNN, width=100), CNN, resnet.ResNet, lambda **_: None])
+@pytest.mark.parametrize("other", [partial(CNN, width=100), CNN, ResNet, lambda **_: None])
 def test_a_name_in_use_is_refused(other):
     message = r"register_model: expected a name that is not in use, got 'cnn9' for .*\. It belongs "
     with pytest.raises(ns.DuplicateNameError, match=message + r"to neural_similarity.*\.CNN\."):

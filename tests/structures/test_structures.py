@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support.cases import SMOOTH, STARTS_AT_IDENTITY, STRAIGHT_THROUGH, STRUCTURES, random_numbers
+from support.cases import STARTS_AT_IDENTITY, STRUCTURES, random_numbers
 from torch.autograd import gradcheck, gradgradcheck
 
 from neural_similarity import DuplicateNameError, ShapeError, UnknownNameError, structures
@@ -31,11 +31,27 @@ def moved(name):
     return random_numbers(STRUCTURES[name], BLOCK, *LEADING)
 
 
-@pytest.mark.parametrize("name", STARTS_AT_IDENTITY)
+@pytest.mark.parametrize("name", STRUCTURES)
 @pytest.mark.parametrize("block", [BLOCK, Block((5,)), Block((3, 1, 3)), Block((3, 3), channels=2)])
-def test_starts_exactly_at_the_identity(name, block):
+def test_starts_exactly_at_the_identity_unless_it_says_otherwise(name, block):
     structure = STRUCTURES[name]
-    assert torch.equal(matrix(structure, structure.initial(block), block), torch.eye(block.size))
+    start = matrix(structure, structure.initial(block), block)
+    assert torch.equal(start, torch.eye(block.size)) == structure.starts_at_identity(block)
+
+
+@pytest.mark.parametrize(
+    ("structure", "starts"),
+    [
+        (structures.Dilated(2), False),
+        (structures.Dilated(1), True),
+        (structures.Sparse(0.06), False),  # 14 of 225 entries
+        (structures.Sparse(0.067), True),
+        (structures.KernelShape(structures.Dilated(2)), False),
+    ],
+)
+def test_which_options_start_at_the_identity(structure, starts):
+    start = matrix(structure, structure.initial(BLOCK))
+    assert torch.equal(start, torch.eye(15)) == structure.starts_at_identity(BLOCK) == starts
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
@@ -49,8 +65,8 @@ def test_moves_away_from_the_identity_one_block_at_a_time(name):
     assert (M - torch.eye(15)).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("name", SMOOTH)
-def test_derivatives_of_smooth_structures(name):
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_derivatives_are_exact_unless_the_structure_says_otherwise(name):
     structure, block = STRUCTURES[name], Block((3, 1))
     numbers = random_numbers(structure, block, 2)
 
@@ -58,11 +74,19 @@ def test_derivatives_of_smooth_structures(name):
         return structure.similarity(dict(zip(numbers, values, strict=True)), block)
 
     values = tuple(v.requires_grad_() for v in numbers.values())
+    if structure.is_straight_through:
+        assert not gradcheck(f, values, raise_exception=False)
+        return
     assert gradcheck(f, values)
     assert gradgradcheck(f, values)
 
 
-@pytest.mark.parametrize("name", sorted(STRAIGHT_THROUGH))
+def test_a_kernel_shape_of_a_straight_through_structure_is_one_too():
+    assert structures.KernelShape("shift", boolean=False).is_straight_through
+    assert not structures.KernelShape("psd", boolean=False).is_straight_through
+
+
+@pytest.mark.parametrize("name", [n for n, s in STRUCTURES.items() if s.is_straight_through])
 def test_straight_through_gives_every_number_the_gradient_of_what_it_makes(name):
     structure = STRUCTURES[name]
     numbers = {k: v.requires_grad_() for k, v in moved(name).items()}

@@ -34,12 +34,9 @@ STRUCTURES: dict[str, Structure] = {
     "kernel_shape-psd": structures.KernelShape("psd", threshold=0.8),
     "kernel_shape-orthogonal": structures.KernelShape(structures.Orthogonal()),
 }
-# Whose gradient is, by design, not the derivative of what they compute.
-STRAIGHT_THROUGH = {"sparse", "sparse-tight", "shift"} | {
-    name for name in STRUCTURES if name.startswith("kernel_shape")
-} - {"kernel_shape-continuous"}
-SMOOTH = sorted(set(STRUCTURES) - STRAIGHT_THROUGH)
-STARTS_AT_IDENTITY = sorted(set(STRUCTURES) - {"dilated"})
+STARTS_AT_IDENTITY = sorted(
+    name for name, structure in STRUCTURES.items() if structure.starts_at_identity(Block((3, 3)))
+)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import neural_similarity as ns
+from neural_similarity.models import registry
 
 
 class PlainCNN(nn.Module):
@@ -104,29 +107,35 @@ def train_step(model: nn.Module, input: Tensor, learning_rate: float = 0.1) -> f
     return loss.item()
 
 
-# For each network: options that make it small, an odd image size, how many layers a similarity has.
-SMALL_MODELS = {
-    "cnn4": ({"width": 4}, 17, 4),
-    "cnn9": ({"width": 4, "hidden": 8}, 9, 9),
-    "cnn9_plus": ({"width": 4, "hidden": 8}, 9, 12),
-    "cnn9_root": ({"width": 4}, 17, 9),
-    "cnn9_wide": ({"widths": (4, 6, 8), "hidden": 8}, 9, 9),
-    "cnn9_wide_attention": ({"widths": (8, 8, 8), "hidden": 8}, 9, 9),
-    "cnn10": ({"width": 4, "hidden": 8}, 33, 9),
-    "cnn10_plus": ({"width": 4, "hidden": 8}, 33, 10),
-    "resnet18": ({"widths": (4, 4, 6, 8)}, 33, 16),
-    "resnet_cifar": ({"widths": (4, 6, 8)}, 9, 19),
-    "spherenet9": ({"widths": (4, 6, 8), "hidden": 8}, 9, 9),
-    "spherenet9_attention": ({"widths": (8, 8, 8), "hidden": 8}, 9, 9),
-}
+def small_options(name):
+    """Options that make a network small, as far as the function that builds it has them."""
+    defaults = {n: p.default for n, p in signature(registry._REGISTRY[name]).parameters.items()}
+    small = {"width": 4} if "width" in defaults else {}
+    if "widths" in defaults:
+        small["widths"] = tuple(range(8, 8 + 2 * len(defaults["widths"]), 2))
+    if defaults.get("hidden") is not None:
+        small["hidden"] = 8
+    return small
 
 
-def small_model(name, similarity=None, **options):
+def small_side(name):
+    """The side of a small image, odd, that the network accepts."""
+    for side in (17, 33):
+        try:
+            ns.create_model(name, image_size=side, **small_options(name))
+        except ns.ShapeError:
+            continue
+        return side
+    raise AssertionError(f"{name} accepts no small image")
+
+
+def small_model(name, similarity=None, num_classes=5, **options):
     """A small network from one seed, and images of two channels, in double precision.
 
     In training mode, where BatchNorm keeps the signal from fading away in untrained layers.
     """
-    sizes, side, _ = SMALL_MODELS[name]
+    side = small_side(name)
     torch.manual_seed(0)
-    model = ns.create_model(name, 5, similarity, 2, side, **{**sizes, **options}).double()
+    sizes = {**small_options(name), **options}
+    model = ns.create_model(name, num_classes, similarity, 2, side, **sizes).double()
     return model, torch.randn(8, 2, side, side, dtype=torch.float64)

@@ -17,8 +17,8 @@ def keep(results: Path, table: str, row: str, seed: int, **outcome) -> Path:
     config = of.config("short", seed)
     config = config.config if isinstance(config, OneStep) else config
     settings = {**config.to_dict(), "data_dir": None}
-    if of.begins_with is not None:
-        settings["backbone"] = of.begins_with
+    if (start := TABLES[table].starts("short")[row]) is not None:
+        settings["backbone"] = start
     record = {
         "table": of.kept_in, "row": of.name, "title": of.title, "budget": "short", "seed": seed,
         "config": settings, "commit": "abc", "environment": ENVIRONMENT,

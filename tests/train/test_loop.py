@@ -1,4 +1,4 @@
-"""Training: what runs keep, and that one can be stopped anywhere and go on."""
+"""Training: what runs keep, and that one can be stopped anywhere and continued."""
 
 import json
 from dataclasses import replace

@@ -33,7 +33,7 @@ class CrossValidation:
     Attributes:
         method: the method that was chosen, or the only one.
         accuracy: of the whole procedure, choice included; None if nothing could be tested.
-        interval: Wilson's 95 % interval of the accuracy.
+        interval: Wilson's 95% interval of the accuracy.
         tested: how many images were tested, each once.
         folds: how many folds were left out in turn; 0 if none.
         by_method: accuracy of each method; the highest of several is too optimistic.

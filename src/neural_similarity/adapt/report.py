@@ -85,7 +85,7 @@ def accuracy_text(validation: CrossValidation) -> str:
     if validation.accuracy is None or validation.interval is None:
         return "accuracy unknown"
     low, high = validation.interval
-    return f"accuracy {validation.accuracy:.1%} (95 % interval {low:.1%} – {high:.1%})"
+    return f"accuracy {validation.accuracy:.1%} (95% interval {low:.1%} – {high:.1%})"
 
 
 def class_rows(classifier: FewShotClassifier) -> list[list[Any]]:

@@ -14,6 +14,8 @@ from typing import NoReturn
 __all__ = ["main"]
 
 BAD_INPUT = 2
+_OPTION_OF = {"load_dataset": "--data", "dataset_info": "--data", "create_model": "--model"}
+"""Functions that refuse a name, and the option that the user gave that name with."""
 
 
 def main() -> NoReturn:
@@ -38,11 +40,20 @@ def main() -> NoReturn:
         from ..errors import NeuralSimilarityError
 
         if isinstance(error, NeuralSimilarityError):
-            _end(str(error))
+            _end(_in_words_of_the_command(str(error)))
         if isinstance(error, OSError):
             _end(f"{error.filename or 'disk'}: {error.strerror or error}")
         raise
     sys.exit(0)
+
+
+def _in_words_of_the_command(message: str) -> str:
+    """A message that begins with the option that the user wrote, and not with our function."""
+    where, colon, rest = message.partition(": expected name ")
+    option = _OPTION_OF.get(where)
+    if colon and any(word.partition("=")[0] == option for word in sys.argv[1:]):
+        return f"{option}: expected a name out of {rest.removeprefix('to be one of ')}"
+    return message
 
 
 def _end(message: str) -> NoReturn:

@@ -64,5 +64,5 @@ def evaluate(
     else:
         print(
             f"error {result.error:.2%} ({result.errors:,} of {result.images:,} images), "
-            f"95 % interval {low:.2%} – {high:.2%}, loss {result.loss:.4f}"
+            f"95% interval {low:.2%} – {high:.2%}, loss {result.loss:.4f}"
         )

@@ -43,7 +43,7 @@ Sets = Annotated[
     ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder of the run (default: a new one in runs/).")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")]
 Shots = Annotated[str, typer.Option(help="Labelled images of each class in tests, as in 1,5.")]
 Episodes = Annotated[int | None, typer.Option(help="Episodes of a test (default: 600).")]
 
@@ -76,8 +76,8 @@ def fewshot(
     pixels) and tested on characters that none of them has seen. Among them are the paper's static,
     dynamic and meta-learned static networks. The result is a table, a plot and a report. It takes
     about two minutes on two cores and downloads nothing. It shows how methods are compared and does
-    not rank them: its settings are chosen to be quick. Ctrl-C loses nothing; it prints how to go
-    on.
+    not rank them: its settings are chosen to be quick. Ctrl-C loses nothing; it prints how to
+    continue.
 
     \b
     nsl fewshot
@@ -173,8 +173,8 @@ def evaluate(
 ) -> None:
     """Test a trained method on episodes of new classes.
 
-    Results are stored in RUN/results. A finished test is shown, not repeated; a stopped test goes
-    on.
+    Results are stored in RUN/results. A finished test is shown, not repeated; a stopped test is
+    continued.
 
     \b
     nsl fewshot eval runs/proto
@@ -209,9 +209,7 @@ def _check_out(out: Path | None, resume: bool, force: bool) -> None:
     if resume and force:
         raise RunError("fewshot: expected --resume or --force, got both. Use only one of them.")
     if resume and out is None:
-        raise RunError(
-            "fewshot: expected --out with --resume, got none. Name the run to go on with."
-        )
+        raise RunError("fewshot: expected --out with --resume, got none. Name the run to continue.")
 
 
 def _numbers(text: str) -> list[int]:

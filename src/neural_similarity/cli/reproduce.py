@@ -48,7 +48,7 @@ Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, from 0 on.")]
 Rows = Annotated[
     str,
     typer.Option(
-        help="Only these rows, as in cnn,static-diagonal, and the rows they begin with; nsl "
+        help="Only these rows, as in cnn,static-diagonal, and the rows they start from; nsl "
         "reproduce list names them."
     ),
 ]

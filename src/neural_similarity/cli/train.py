@@ -200,7 +200,7 @@ def _train_one(
             bar.stop()
             can_resume = (folder / "config.json").is_file()
             command = shlex.join(["nsl", "train", "--resume", "--out", str(out)])
-            hint = f" Go on with: {command}" if can_resume else ""
+            hint = f" Continue with: {command}" if can_resume else ""
             if int(os.environ.get("RANK", "0")) == 0:
                 print(f"nsl: stopped.{hint}", file=sys.stderr)
             raise typer.Exit(130) from None

@@ -36,7 +36,7 @@ class TrainableSummary:
         share = 100 * self.trainable / max(self.total, 1)
         merged = f"; {self.deployed:,} once merged" if self.deployed != self.total else ""
         return (
-            f"trains {self.trainable:,} of {self.total:,} parameters ({share:.2f} %), "
+            f"trains {self.trainable:,} of {self.total:,} parameters ({share:.2f}%), "
             f"{self.similarity:,} of them similarity{merged}"
         )
 

@@ -11,10 +11,13 @@ from torch import nn
 from .. import _check
 from ..errors import AttachError
 from ..nn.inventory import activate, active_name, similarities_by_name
+from .unmerge import kept_names
 
 __all__ = [
     "active_similarity",
     "check_attached",
+    "check_switched_on",
+    "is_switched_off",
     "list_similarities",
     "set_similarity",
     "without_similarity",
@@ -31,12 +34,30 @@ def list_similarities(model: nn.Module) -> list[str]:
 def check_attached(where: str, model: nn.Module, name: str) -> None:
     """Raise unless the model has a similarity of this name."""
     names = list_similarities(model)
+    if name not in names:
+        _refuse_merged(where, model, name)
     if not names:
         raise AttachError(
             f"{where}: expected a model with an attached similarity, got one without. Call attach "
             f"first."
         )
     _check.known_name(where, "name", name, names)
+
+
+def is_switched_off(model: nn.Module) -> bool:
+    """Whether the model has similarities and uses none of them."""
+    names = list_similarities(model)
+    return bool(names) and all(active_name(module) is None for module in model.modules())
+
+
+def check_switched_on(where: str, model: nn.Module) -> None:
+    """Raise if the model has similarities and uses none of them."""
+    if is_switched_off(model):
+        names = ", ".join(map(repr, list_similarities(model)))
+        raise AttachError(
+            f"{where}: expected an active similarity, or a model without any, got one with {names} "
+            f"switched off. Choose one with neural_similarity.set_similarity(model, name)."
+        )
 
 
 def active_similarity(model: nn.Module) -> str | None:
@@ -62,7 +83,8 @@ def set_similarity(model: _Model, name: str | None) -> _Model:
 
     Raises:
         UnknownNameError: the model has no similarity of this name.
-        AttachError: the model has no similarity at all.
+        AttachError: the model has no similarity at all, or :func:`neural_similarity.merge` has
+            written it into the weights.
 
     Example:
         >>> import neural_similarity as ns
@@ -76,6 +98,8 @@ def set_similarity(model: _Model, name: str | None) -> _Model:
     """
     if name is not None:
         check_attached("set_similarity", model, name)
+    elif not list_similarities(model):
+        _refuse_merged("set_similarity", model)
     for module in model.modules():
         activate(module, name)
     return model
@@ -105,3 +129,14 @@ def without_similarity(model: _Model) -> Iterator[_Model]:
     finally:
         for module in model.modules():
             activate(module, names.get(module))
+
+
+def _refuse_merged(where: str, model: nn.Module, name: str | None = None) -> None:
+    """Raise if the model was merged with ``keep``: this similarity, or any if there is no name."""
+    names = kept_names(model)
+    if name in names or (name is None and names):
+        listed = repr(name) if name is not None else ", ".join(map(repr, sorted(names)))
+        raise AttachError(
+            f"{where}: expected an attached similarity, got {listed} merged into the weights. Call "
+            f"neural_similarity.unmerge(model) first."
+        )

@@ -14,7 +14,7 @@ from ..errors import MergeError
 from ..nn.inventory import activate, active_name, similarities_by_name
 from ..nn.parametrization import SimilarityParametrization, put_on
 
-__all__ = ["check_can_keep", "forget_layer", "keep_layer", "unmerge"]
+__all__ = ["check_can_keep", "forget_layer", "keep_layer", "kept_names", "unmerge"]
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
@@ -104,6 +104,12 @@ def keep_layer(
 def forget_layer(module: nn.Module) -> None:
     """Drop what an earlier merge remembered of a layer."""
     _kept.pop(module, None)
+
+
+def kept_names(model: nn.Module) -> set[str]:
+    """The names of the similarities that :func:`unmerge` would restore."""
+    layers = (_kept[module] for module in model.modules() if module in _kept)
+    return {name for layer in layers for name in layer.similarities}
 
 
 def _check_unchanged(path: str, module: nn.Module) -> None:

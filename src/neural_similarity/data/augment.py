@@ -31,7 +31,7 @@ class Augment:
         crop: pad the image by this many zeros on each side, then crop a random window of the old
             size.
         flip: mirror a random half of the images, left to right.
-        resized_crop: instead of ``crop``, crop a random window with 8 % to 100 % of the area and an
+        resized_crop: instead of ``crop``, crop a random window with 8% to 100% of the area and an
             aspect ratio between 3:4 and 4:3 and resize it, as is usual for photographs.
     """
 

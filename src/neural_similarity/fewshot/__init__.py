@@ -7,7 +7,8 @@ Which method should I use? See ``docs/fewshot.md``. The main names:
 - :class:`FewShotConfig`, :func:`train_method`: settings, and training into a :class:`FewShotRun`,
   a folder that can be resumed. Its ``evaluate`` runs tests, each described by a :class:`Trial`.
 - :func:`plan_runs`, :func:`run_plan`: several methods at once. Networks that methods start from are
-  trained first, and shared; :func:`read_plan` goes on with a plan that was stopped.
+  trained first, and shared; :func:`read_plan` continues a plan that was stopped.
+  :func:`order_runs` says alone which run starts from which.
 - :func:`evaluate_method`: the accuracy of a method on episodes, as a :class:`Result`.
 - :class:`Method`, :class:`FeatureMethod`, :func:`register_method`: for a method of your own.
 """
@@ -20,6 +21,7 @@ from .methods import FeatureMethod, Method, create_method, list_methods, registe
 from .network import FewShotNetwork, batch_statistics, remove_classifier
 from .plan import FinishedRun, Plan, PlannedRun, plan_runs, read_plan, run_plan
 from .runs import FewShotRun, Trial
+from .shared_backbones import order_runs
 from .task import train_method
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "evaluate_method",
     "list_methods",
     "methods",
+    "order_runs",
     "plan_runs",
     "query_labels",
     "read_plan",

@@ -57,7 +57,7 @@ class Result:
 
     @property
     def interval(self) -> float:
-        """Half the width of the 95 % interval: ``1.96 · std / √n`` over n episodes."""
+        """Half the width of the 95% interval: ``1.96 · std / √n`` over n episodes."""
         count = len(self.accuracies)
         return 1.96 * stdev(self.accuracies) / sqrt(count) if count > 1 else float("inf")
 

@@ -95,16 +95,20 @@ Callback = Callable[[PlannedRun, dict[str, Any]], None]
 ``{"kind": "test", "test": name, "done": episodes, "total": episodes}``."""
 
 
+Methods = Mapping[str, FewShotConfig] | Iterable[FewShotConfig | str] | FewShotConfig | str
+"""Configurations by name; or several configurations or names of methods; or one of them."""
+
+
 def plan_runs(
-    methods: Mapping[str, FewShotConfig] | Iterable[FewShotConfig | str],
+    methods: Methods,
     folder: str | os.PathLike[str],
 ) -> Plan:
     """Every run that these methods need, in order.
 
     Args:
         methods: configurations by name; or a list of configurations, or of methods with default
-            settings, which are named by their methods. A configuration that has a ``backbone``
-            starts with that and needs no other run.
+            settings, which are named by their methods; or a single one of these. A configuration
+            that has a ``backbone`` starts with that and needs no other run.
         folder: where the runs will go; nothing is written yet.
 
     Example:
@@ -126,7 +130,7 @@ def plan_runs(
 def read_plan(
     folder: str | os.PathLike[str], settings: Mapping[str, Any] | None = None
 ) -> Plan | None:
-    """The plan that was begun in a folder, to go on with.
+    """The plan that was begun in a folder, to continue.
 
     Args:
         folder: where the runs are.
@@ -161,7 +165,7 @@ def run_plan(
     Args:
         plan: what :func:`plan_runs` or :func:`read_plan` returned.
         tests: how each run is tested.
-        resume: go on with a plan that was stopped. Finished runs and tests are not repeated.
+        resume: continue a plan that was stopped. Finished runs and tests are not repeated.
         force: replace the runs that are in the folder.
         callback: is called with the run and every line of metrics.
     """
@@ -213,9 +217,9 @@ def _begin(plan: Plan, tests: list[Trial], resume: bool, force: bool) -> None:
     return None
 
 
-def _named(
-    methods: Mapping[str, FewShotConfig] | Iterable[FewShotConfig | str],
-) -> dict[str, FewShotConfig]:
+def _named(methods: Methods) -> dict[str, FewShotConfig]:
+    if isinstance(methods, str | FewShotConfig):
+        methods = [methods]
     if isinstance(methods, Mapping):
         configs = dict(methods)
     else:

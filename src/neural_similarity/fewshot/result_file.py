@@ -83,9 +83,10 @@ class ResultFile:
             if callback is not None:
                 callback(self.path.stem, done, total)
 
+        environment = here_and_now(world)  # of the start: code may change while a test runs
         seconds = sum(line["seconds"] for line in lines)
         result = evaluator.run(episodes, done, keep, on_progress, seconds)
-        record = _record(result, {**self.about, "environment": here_and_now(world)})
+        record = _record(result, {**self.about, "environment": environment})
         if world.first:
             write_atomically(self.path, (json.dumps(record, indent=1) + "\n").encode())
             partial.unlink(missing_ok=True)  # another process may have ended the same test

@@ -1,4 +1,4 @@
-"""Which networks have to be trained before the methods that start from them, and who shares one."""
+"""Which run starts from which, in which order they are trained, and who shares a network."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
+from .. import _check
 from ..errors import RunError
 from .config import FewShotConfig
 from .methods.base import Method
 
-__all__ = ["PLAIN", "add_backbones"]
+__all__ = ["PLAIN", "add_backbones", "order_runs"]
 
 PLAIN = "plain"
 """The name of the run of the plain network that methods share."""
@@ -25,6 +26,50 @@ _NOT_TRAINED_WITH = {
 """Settings that do not decide how a plain network is trained."""
 
 
+def order_runs(
+    configs: Mapping[str, FewShotConfig],
+    starts: Mapping[str, str] | None = None,
+    only: Iterable[str] | None = None,
+) -> dict[str, str | None]:
+    """Runs in an order in which each comes after the run whose backbone it starts with.
+
+    A method says itself which method it starts from: its run starts from the first run of that
+    one. A configuration that has a ``backbone`` starts with that and needs no other run.
+
+    Args:
+        configs: runs by name.
+        starts: runs that start from another run by choice, and which run that is.
+        only: these runs and those that they start from; None is all.
+
+    Returns:
+        For every run the name of the run that it starts from, or None.
+
+    Example:
+        >>> methods = ("meta_dynamic", "nearest", "finetune", "dynamic")
+        >>> runs = {method: FewShotConfig(method=method) for method in methods}
+        >>> order_runs(runs, starts={"nearest": "finetune"})
+        {'dynamic': None, 'meta_dynamic': 'dynamic', 'finetune': None, 'nearest': 'finetune'}
+    """
+    order: dict[str, str | None] = {}
+
+    def add(name: str, waiting: tuple[str, ...] = ()) -> None:
+        _check.known_name("order_runs", "run", name, configs)
+        if name in waiting:
+            raise RunError(
+                f"order_runs: expected runs that start from earlier ones, got a circle: "
+                f"{' from '.join((*waiting, name))}. One of them must start from none."
+            )
+        if name not in order:
+            start = (starts or {}).get(name) or _start_of_method(configs, name)
+            if start is not None:
+                add(start, (*waiting, name))
+            order[name] = start
+
+    for name in configs if only is None else only:
+        add(name)
+    return order
+
+
 def add_backbones(configs: Mapping[str, FewShotConfig], folder: Path) -> dict[str, FewShotConfig]:
     """Every run that is needed, in order, each with the backbone that it starts with.
 
@@ -32,32 +77,43 @@ def add_backbones(configs: Mapping[str, FewShotConfig], folder: Path) -> dict[st
         configs: what the user wants.
         folder: an absolute path, so that a plan can go on from another working directory.
     """
-    plan: dict[str, FewShotConfig] = {}
+    runs, starts = dict(configs), dict[str, str]()
     sharing = [name for name, config in configs.items() if _is_plain(config)]
     starting = [name for name, config in configs.items() if _starts_plain(config)]
     if starting or len(sharing) > 1:
         _check_same(configs, sharing, [f.name for f in fields(FewShotConfig)], _NOT_TRAINED_WITH)
         _check_same(configs, sharing + starting, _NETWORK)
         first = configs[(sharing + starting)[0]]
-        plan[PLAIN] = replace(
+        plain = replace(
             first, method="finetune", method_options={}, backbone=None, similarity="method",
             batch_norm="running", episodes=FewShotConfig().episodes,
         )  # fmt: skip
+        trained = {name: replace(configs[name], epochs=0.0, steps=None) for name in sharing}
+        runs = {PLAIN: plain, **configs, **trained}
+        starts = dict.fromkeys(sharing + starting, PLAIN)
     for name, config in configs.items():
         needed = config.build_method().starts_from
-        if PLAIN in plan and name in sharing:
-            plan[name] = replace(config, backbone=str(folder / PLAIN), epochs=0.0, steps=None)
-        elif name in starting:
-            plan[name] = replace(config, backbone=str(folder / PLAIN))
-        elif config.backbone is None and needed is not None:
-            source = _source(configs, needed)
-            if source not in plan:
-                own = replace(config, method=needed, method_options={})
-                plan[source] = configs.get(source, own)
-            plan[name] = replace(config, backbone=str(folder / source))
-        elif name not in plan:
-            plan[name] = config
-    return plan
+        if needed is not None and config.backbone is None and name not in starts:
+            source = replace(config, method=needed, method_options={})
+            runs.setdefault(_source(configs, needed), source)
+    return {
+        name: runs[name] if start is None else replace(runs[name], backbone=str(folder / start))
+        for name, start in order_runs(runs, starts).items()
+    }
+
+
+def _start_of_method(configs: Mapping[str, FewShotConfig], name: str) -> str | None:
+    """The run that the method of a run makes it start from."""
+    needed = configs[name].build_method().starts_from
+    if needed is None or configs[name].backbone is not None:
+        return None
+    for other, config in configs.items():
+        if config.method == needed:
+            return other
+    raise RunError(
+        f"order_runs: expected a run of {needed!r} for {name!r} to start from, got none. Add one, "
+        f"or give {name!r} a backbone."
+    )
 
 
 def _source(configs: Mapping[str, FewShotConfig], method: str) -> str:

@@ -41,14 +41,14 @@ def train_method(
     callback: Callback | None = None,
     tensorboard: bool = False,
 ) -> FewShotRun:
-    """Train a few-shot method into a new folder, or go on with the run in a folder.
+    """Train a few-shot method into a new folder, or continue the run in a folder.
 
     Checkpoints, resuming and several processes work as in :func:`neural_similarity.train.train`.
 
     Args:
         config: the settings; None uses those in the folder.
         folder: where the run goes.
-        resume: go on from the last checkpoint, if there is one.
+        resume: continue from the last checkpoint, if there is one.
         force: replace the run that is in the folder.
         callback: is called with every line of metrics.
         tensorboard: also write events for TensorBoard into the folder.

@@ -57,7 +57,7 @@ def _draw_bars(axes: Any, results: Results, shots: list[int], colours: dict[int,
     ways = {result["n_way"] for of in results.values() for result in of}
     if len(ways) == 1:
         axes.axvline(100 / ways.pop(), color=GREY, linewidth=1, linestyle="--", label="chance")
-    axes.set(xlabel="accuracy (%), 95 % interval over episodes", xlim=(0, 100))
+    axes.set(xlabel="accuracy (%), 95% interval over episodes", xlim=(0, 100))
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)
 
 

@@ -101,8 +101,8 @@ def write_report(path: str | os.PathLike[str], title: str, sections: Sequence[Se
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     file = Path(folder) / "report.html"
-        ...     write_report(file, "Run 1", [Section("Result", [Facts({"test error": "3 %"})])])
-        ...     "<dt>test error</dt><dd>3 %</dd>" in file.read_text()
+        ...     write_report(file, "Run 1", [Section("Result", [Facts({"test error": "3%"})])])
+        ...     "<dt>test error</dt><dd>3%</dd>" in file.read_text()
         True
     """
     body = "\n".join(section.html() for section in sections)

@@ -88,6 +88,15 @@ class Structure(ABC):
         """The name for people; a structure around another one names both."""
         return self.name
 
+    def starts_at_identity(self, block: Block) -> bool:
+        """Whether M starts exactly at the identity, so that attaching changes no output."""
+        return True
+
+    @property
+    def is_straight_through(self) -> bool:
+        """Whether gradients are those of a straight-through estimator, not derivatives of M."""
+        return False
+
     @property
     def predicted(self) -> Structure:
         """The part of the structure that a dynamic similarity predicts; the rest stays static."""

@@ -22,8 +22,8 @@ class Dilated(Structure):
     """A diagonal that is zero except at every ``dilation``-th tap; one parameter per remaining tap.
 
     With it a 5×5 kernel equals a 3×3 convolution of dilation 2 (Section 3.4), as in `dilated
-    convolutions <https://arxiv.org/abs/1511.07122>`_. It removes taps by definition, so it is the
-    only structure that does not start at the identity.
+    convolutions <https://arxiv.org/abs/1511.07122>`_. It removes taps by definition, so it does
+    not start at the identity.
     """
 
     name: ClassVar[str] = "dilated"
@@ -40,6 +40,9 @@ class Dilated(Structure):
 
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"gain": torch.ones(len(self._kept_taps(block)))}
+
+    def starts_at_identity(self, block: Block) -> bool:
+        return len(self._kept_taps(block)) == block.size
 
     def most_numbers(self, block: Block) -> int:
         return block.size

@@ -54,6 +54,10 @@ class KernelShape(Structure):
         return f"{self.name} of {self.inner.name}"
 
     @property
+    def is_straight_through(self) -> bool:
+        return self.boolean or self.inner.is_straight_through
+
+    @property
     def predicted(self) -> Structure:
         return self.inner
 
@@ -78,6 +82,9 @@ class KernelShape(Structure):
 
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"shape": torch.ones(block.size), **self.inner.initial(block)}
+
+    def starts_at_identity(self, block: Block) -> bool:
+        return self.inner.starts_at_identity(block)
 
     def most_numbers(self, block: Block) -> int:
         return block.size + self.inner.most_numbers(block)

@@ -28,6 +28,10 @@ class Shift(Structure):
 
     name: ClassVar[str] = "shift"
 
+    @property
+    def is_straight_through(self) -> bool:
+        return True
+
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"score": torch.eye(block.size)}
 

@@ -31,6 +31,10 @@ class Sparse(Structure):
     name: ClassVar[str] = "sparse"
     keep: float = 0.5
 
+    @property
+    def is_straight_through(self) -> bool:
+        return True
+
     def check(self, block: Block, where: str) -> None:
         _check.real_numbers(where, keep=self.keep)
         if not 0 < self.keep <= 1:
@@ -42,6 +46,9 @@ class Sparse(Structure):
 
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"matrix": torch.eye(block.size)}
+
+    def starts_at_identity(self, block: Block) -> bool:
+        return self.kept_entries(block) >= block.size
 
     def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
         matrix = numbers["matrix"]

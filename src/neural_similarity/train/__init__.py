@@ -2,6 +2,7 @@
 
 from .._io import locked, write_file
 from .build import build_model, build_optimizer
+from .commit import code_version
 from .config import TrainConfig
 from .distributed import World
 from .evaluate import Evaluation, evaluate
@@ -15,6 +16,7 @@ __all__ = [
     "World",
     "build_model",
     "build_optimizer",
+    "code_version",
     "evaluate",
     "here_and_now",
     "locked",

@@ -31,7 +31,7 @@ class Evaluation:
         return self.errors / self.images
 
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the error, for the random choice of the images."""
+        """Wilson's 95% interval of the error, for the random choice of the images."""
         z, n, p = 1.96, self.images, self.error
         middle = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)

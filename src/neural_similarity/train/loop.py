@@ -149,7 +149,8 @@ class _Job:
         metrics = None
         if world.first:
             metrics = MetricsFile(run.folder / "metrics.jsonl", progress.step)  # raises if damaged
-            run.remember_start(facts, world)
+            if not progress.finished:  # otherwise nothing is trained
+                run.remember_start(facts, world)
         return cls(run, task, world, callbacks, optimizer, progress, metrics)
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ from ..data import ImageSet, eval_loader
 from ..errors import RunError
 from .build import build_model, training_copy, unseen_images, unseen_splits
 from .checkpoint import read_weights, write_atomically
+from .commit import UNKNOWN, code_version
 from .config import TrainConfig
 from .distributed import World
 from .folders import COMPARISON, check_new, check_replaceable, clear, read_json, shortened
@@ -102,7 +103,7 @@ class RunFolder(Generic[_Config]):
             if differing := _differing(known, self.config):
                 raise RunError(
                     f"{self.folder}: expected the settings the run began with, got others for "
-                    f"{', '.join(differing)}. Leave them out to go on, or choose another --out."
+                    f"{', '.join(differing)}. Leave them out to continue, or choose another --out."
                 )
         elif force:
             check_replaceable(self.folder)
@@ -148,6 +149,11 @@ class RunFolder(Generic[_Config]):
         latest: dict[str, Any] = starts[-1]
         return latest
 
+    def commits(self) -> list[str]:
+        """Every version of the code that has trained the run, each once, the last one last."""
+        starts = [start.get("commit", UNKNOWN) for start in self._starts()]
+        return list(dict.fromkeys(reversed(starts)))[::-1]
+
     def remember_start(self, facts: Mapping[str, Any], world: World) -> None:
         """Add to ``environment.json``."""
         start = {**here_and_now(world), **facts}
@@ -166,7 +172,7 @@ class RunFolder(Generic[_Config]):
         if not file.is_file():
             raise RunError(
                 f"{self.folder}: expected {file.name}, got a run without one. It was stopped too "
-                f"early. Go on with: {COMMANDS[self.config.kind]} --resume --out {self.folder}."
+                f"early. Continue with: {COMMANDS[self.config.kind]} --resume --out {self.folder}."
             )
         return file
 
@@ -260,6 +266,7 @@ def here_and_now(world: World) -> dict[str, Any]:
     """Versions, machine, command and time."""
     return {
         "neural_similarity": __version__,
+        "commit": code_version(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": platform.platform(),
@@ -306,7 +313,7 @@ def check_comparison(
     if not same or any(_differing(known[name], wanted[name]) for name in known):
         raise RunError(
             f"{folder}: expected the settings the runs began with, got others. Leave them out to "
-            f"go on, or choose another --out."
+            f"continue, or choose another --out."
         )
 
 

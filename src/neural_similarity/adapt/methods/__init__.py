@@ -15,6 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from ...convert.switch import is_switched_off
 from ...errors import AttachError
 from ...fewshot.methods.dynamic import Dynamic
 from ...nn.dynamic import DynamicLayer
@@ -54,10 +55,15 @@ def can_adapt(method: str, backbone: FeatureExtractor) -> str | None:
     dynamic = any(isinstance(part, DynamicLayer) for part in backbone.module.modules())
     if method == "dynamic" and not dynamic:
         return "method 'dynamic' needs a backbone with a dynamic similarity"
+    if method == "static" and dynamic:
+        return "method 'static' needs a backbone without a dynamic similarity"
+    if method in ("static", "dynamic") and is_switched_off(backbone.module):
+        return (
+            f"method {method!r} needs an active similarity, and that of the backbone is switched "
+            f"off; choose it with neural_similarity.set_similarity(module, name)"
+        )
     if method != "static":
         return None
-    if dynamic:
-        return "method 'static' needs a backbone without a dynamic similarity"
     try:
         with_static(copy.deepcopy(backbone.module))
     except AttachError as error:

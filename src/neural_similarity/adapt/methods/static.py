@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...convert import attach, merge
+from ...convert.switch import check_switched_on
 from ...errors import SkippedLayerWarning
 from ...fewshot.inner_loop.episode_parameters import (
     BIAS,
@@ -100,6 +101,7 @@ def static_method(images: int) -> Static:
 
 def with_static(module: nn.Module) -> nn.Module:
     """The module with a diagonal similarity where its network wants one."""
+    check_switched_on("adapt", module)
     if any(static_similarities(part) for part in module.modules()):
         return module
     with warnings.catch_warnings():

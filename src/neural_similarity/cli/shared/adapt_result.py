@@ -12,7 +12,7 @@ __all__ = ["print_result"]
 
 
 def print_result(classifier: FewShotClassifier, out: Path) -> None:
-    """Print the accuracy, by class and overall, and how to go on."""
+    """Print the accuracy, by class and overall, and what to do next."""
     validation = classifier.cross_validation_
     if validation.tested:
         print_table(CLASS_COLUMNS, class_rows(classifier))

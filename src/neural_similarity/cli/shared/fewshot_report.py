@@ -48,7 +48,7 @@ def show_results(results: Sequence[Mapping[str, Any]]) -> None:
     for result in results:
         print(
             f"{result['method']} {result['n_way']}-way {result['n_shot']}-shot: accuracy "
-            f"{_accuracy(result)} % over {result['episodes']:,} episodes, {result['inference']}, "
+            f"{_accuracy(result)}% over {result['episodes']:,} episodes, {result['inference']}, "
             f"{result['adapted']:,} adapted parameters, {result['weights']} weights, "
             f"{result['seconds']:.1f} s"
         )
@@ -61,7 +61,7 @@ def training_line(run: FewShotRun) -> None:
         best = min(evaluations, key=lambda line: line["error"])
         print(
             f"{run.config.method}: validation accuracy {100 * (1 - best['error']):.2f} ± "
-            f"{100 * best['interval']:.2f} % at step {best['step']:,}, the best of "
+            f"{100 * best['interval']:.2f}% at step {best['step']:,}, the best of "
             f"{len(evaluations)}"
         )
     else:

@@ -80,15 +80,15 @@ def run_tests(run: FewShotRun, tests: list[Trial], *, force: bool = False) -> li
 
 @contextmanager
 def stoppable(folder: Path, *again: object) -> Iterator[None]:
-    """On Ctrl-C, print one line that says how to go on, and end."""
+    """On Ctrl-C, print one line that says how to continue, and end."""
     try:
         yield
     except KeyboardInterrupt:
         begun = any((folder / name).is_file() for name in ("config.json", "comparison.json"))
         command = shlex.join(["nsl", *map(str, again)])
         if is_first_process():
-            go_on = f"Go on with: {command}" if begun else "Nothing was written."
-            print(f"nsl: stopped. {go_on}", file=sys.stderr)
+            hint = f"Continue with: {command}" if begun else "Nothing was written."
+            print(f"nsl: stopped. {hint}", file=sys.stderr)
         raise typer.Exit(130) from None
 
 

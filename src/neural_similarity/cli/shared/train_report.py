@@ -15,7 +15,7 @@ from .table import print_table
 
 __all__ = ["report_comparison", "report_run"]
 
-_HEAD = ("similarity", "error", "95 % interval", "parameters", "deployed", "ms per step")
+_HEAD = ("similarity", "error", "95% interval", "parameters", "deployed", "ms per step")
 _NOTE = (
     "The error is that of the last weights, not of the best. The interval covers the random choice "
     "of the images; it does not cover other seeds. Parameters are counted during training and, as "

@@ -126,7 +126,7 @@ def _transfer(
                 kept = f" The part received so far is in {target}.part." if here else ""
                 raise FetchError(
                     f"fetch: expected all of {url}, got {here:,} bytes and then: {error}.{kept} "
-                    f"Run the command again to go on, or {_by_hand(target)}."
+                    f"Run the command again to continue, or {_by_hand(target)}."
                 ) from error
             time.sleep(PAUSES[failures])
             failures += 1

@@ -16,7 +16,7 @@ INFO = DatasetInfo(
     name="digits",
     kind="classification",
     splits=("train", "test"),
-    description="1,797 handwritten digits, grey, 8 × 8; 70 % of each class for training.",
+    description="1,797 handwritten digits, grey, 8 × 8; 70% of each class for training.",
     augment=Augment(crop=1, flip=False),
     layout="it needs no files: the images come with scikit-learn",
     home="scikit-learn, load_digits; UCI Machine Learning Repository, "

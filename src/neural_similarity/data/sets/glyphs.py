@@ -29,7 +29,7 @@ INFO = DatasetInfo(
     name="glyphs",
     kind="few-shot",
     splits=("train", "val", "test"),
-    description="Characters of many scripts, 64 / 16 / 20 % of about 860 classes, 20 grey images "
+    description="Characters of many scripts, 64 / 16 / 20% of about 860 classes, 20 grey images "
     "of each, 28 × 28, bright strokes.",
     layout="it needs no files: the images are drawn at first use and cached",
     home="fonts that matplotlib ships: DejaVu, STIX, Computer Modern",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ...convert import attach, similarity_parameters
+from ...convert.switch import check_switched_on
 from ...nn.dynamic_similarity import DynamicSimilarity
 from ...nn.inventory import named_similarities
 from ...nn.static import StaticSimilarity
@@ -55,6 +56,7 @@ def similarity_names(backbone: nn.Module) -> list[str]:
 
 def with_similarity(backbone: nn.Module, kind: str) -> nn.Module:
     """The backbone with a similarity: its own if it has one, else a diagonal one."""
+    check_switched_on("fewshot", backbone)
     if not any(True for _ in named_similarities(backbone)):
         attach(backbone, StaticSimilarity() if kind == "static" else DynamicSimilarity())
     return backbone
