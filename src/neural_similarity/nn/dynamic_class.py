@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from typing import Any
 
@@ -20,6 +19,7 @@ __all__ = ["dynamic_class", "make_dynamic"]
 _DYNAMIC: dict[type[nn.Module], type[DynamicLayer]] = {
     cls.stock_class: cls for cls in (DynamicConv2d, DynamicConv1d, DynamicLinear, DynamicLSTMCell)
 }
+_VERSIONS: dict[type[nn.Module], type[DynamicLayer]] = {}
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)  # whose subclasses have a dynamic version too
 
 
@@ -78,23 +78,25 @@ def _own_padding(module: nn.Module, where: str) -> OwnPadding | None:
         ) from error
 
 
-@functools.cache
 def _version_of(cls: type[nn.Module]) -> type[DynamicLayer]:
     """The dynamic version of a subclass of a convolution: a subclass of both.
 
     Without an active similarity its ``forward`` is that of the subclass, and all other methods of
     the subclass stay.
     """
-    base = _DYNAMIC[_stock_class(cls)]
+    if cls in _VERSIONS:
+        return _VERSIONS[cls]
+    bases = (_DYNAMIC[_stock_class(cls)], cls)
     body = {"stock_class": cls, "__module__": __name__, "__reduce_ex__": _reduce}
     name = f"Dynamic{cls.__name__}"
-    return types.new_class(name, (base, cls), exec_body=lambda namespace: namespace.update(body))
+    version = types.new_class(name, bases, exec_body=lambda namespace: namespace.update(body))
+    return _VERSIONS.setdefault(cls, version)  # another thread may have made one
 
 
 def _reduce(self: DynamicLayer, protocol: Any) -> tuple[Any, ...]:
     """For pickle and copy, which look classes up by their names."""
-    _, _, *state = object.__reduce_ex__(self, protocol)
-    return (_blank, (self.stock_class,), *state)
+    parts: Any = object.__reduce_ex__(self, protocol)
+    return (_blank, (self.stock_class,), *parts[2:])
 
 
 def _blank(cls: type[nn.Module]) -> DynamicLayer:
