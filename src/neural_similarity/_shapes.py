@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["output_size", "pair", "same_padding"]
+__all__ = ["output_size", "pair", "same_padding", "strided_same_padding"]
 
 
 def pair(value: int | Sequence[int]) -> tuple[int, int]:
@@ -36,4 +36,16 @@ def output_size(size: int, kernel: int, stride: int, padding: int, dilation: int
 def same_padding(kernel: int, dilation: int) -> tuple[int, int]:
     """Zeros before and after one axis for ``padding="same"``; of an odd number, one more after."""
     total = dilation * (kernel - 1)
+    return (total // 2, total - total // 2)
+
+
+def strided_same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
+    """Zeros before and after one axis, of ``size``, for TensorFlow's ``padding="same"``.
+
+    They give ``ceil(size / stride)`` output positions. Of an odd number, one more comes after.
+    """
+    positions, reach = (size + stride - 1) // stride, dilation * (kernel - 1) + 1
+    total = (positions - 1) * stride + reach - size
+    if reach < stride:  # otherwise it is not negative; a compiler of symbolic sizes need not know
+        total = max(total, 0)
     return (total // 2, total - total // 2)

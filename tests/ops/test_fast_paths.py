@@ -158,19 +158,21 @@ def test_empty(path: str, full: bool, shared: bool) -> None:
         assert not one.any()
 
 
-def test_nan_spreads(path: str) -> None:
+@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("place", range(4), ids=["input", "weight", "similarity", "gradient"])
+def test_nan_lands_where_the_reference_puts_it(path: str, place: int, full: bool) -> None:
+    """At a corner, where taps lie in the padding: zero times NaN is NaN there too."""
     case = CASES["rgb"]
-    for place in range(3):
-        ours = operands(case)
-        # Neither a border position nor a border pixel: its product with padding may be anything.
-        ours[place][(1,) * (ours[place].dim() - 2) + (2, 2)] = float("nan")
-        assert FORWARD(*ours, *settings(case)).isnan().any()
-    x, weight, similarity = operands(case)
-    x[0, 0, 3, 5] = float("nan")
-    touched = FORWARD(x, weight, similarity, *settings(case)).isnan().any(1)
-    expected = torch.zeros_like(touched)
-    expected[0, 2:5, 4:7] = True
-    assert torch.equal(touched, expected)
+    ours = operands(case, full)
+    gy = everything(*ours, case)[0]
+    (*ours, gy)[place].view(-1)[0] = float("nan")
+    leaves = [tensor.clone().requires_grad_() for tensor in ours]
+    y = reference.similarity_conv2d(*leaves, *settings(case))
+    expected = [y, *torch.autograd.grad(y, leaves, gy)]
+    found = [FORWARD(*ours, *settings(case)), *BACKWARD(gy, *ours, *settings(case), [True] * 3)]
+    for one, truth in zip(found, expected, strict=True):
+        assert torch.equal(one.isnan(), truth.isnan())
+    assert any(one.isnan().any() for one in found)
 
 
 def test_misfits_are_refused(path: str) -> None:

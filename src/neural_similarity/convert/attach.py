@@ -32,7 +32,9 @@ def attach(
 
     Every structure starts at the identity, so outputs do not change (except for ``dilated``, which
     removes taps). The weights do not change. :func:`neural_similarity.merge` removes a static
-    similarity again. A dynamic one turns the layer into its dynamic version.
+    similarity again. A dynamic one turns the layer into its dynamic version. Subclasses of
+    convolutions have one too if all that their ``forward`` does is to pad the input with zeros and
+    convolve, as TensorFlow's ``"same"`` padding does in many pretrained networks.
 
     Where ``config.target_modules`` is None, the network decides: a regular expression in its
     attribute ``similarity_layers`` selects the layers. A network without it gets a similarity on
@@ -54,7 +56,8 @@ def attach(
 
     Raises:
         AttachError: no layer matches, a layer has a similarity of this name or of the other kind
-            already, or two layers share one weight. The model is unchanged.
+            already, a layer has no dynamic version, or two layers share one weight. The model is
+            unchanged.
 
     Example:
         >>> import torch

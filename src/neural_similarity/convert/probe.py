@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +48,9 @@ def probe_output(module: nn.Module) -> Tensor:
         _input_shape(module), generator=generator, dtype=torch.float64, device="cpu"
     )
     with evaluation(module), torch.no_grad():
-        output = module.forward(input.to(weight))
+        # That of the class: one in the instance, set by a hook, may hold another module.
+        forward: Any = type(module).forward
+        output = forward(module, input.to(weight))
     while not isinstance(output, Tensor):
         output = output[0]
     return output

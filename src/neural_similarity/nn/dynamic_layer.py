@@ -13,6 +13,7 @@ from ..errors import AttachError
 from ..structures import Block, Structure
 from .layer_hooks import accept_missing_similarity
 from .names import DEFAULT_NAME, child_name
+from .own_forward import OwnPadding
 from .predicted import PredictedSimilarity, predicted_numbers
 from .predictors import ConvPredictor, PredictorConfig, SpherePredictor, TwoLayers
 
@@ -45,11 +46,14 @@ class DynamicLayer(nn.Module):
     Attributes:
         installed: how each similarity was made, by its name.
         active: the name of the similarity in use, or None.
+        own_padding: the zeros that the layer's class adds in its ``forward``, if it has one of its
+            own; otherwise None, and the settings of the layer say it.
     """
 
     stock_class: ClassVar[type[nn.Module]]
     installed: dict[str, Installed]
     active: str | None
+    own_padding: OwnPadding | None = None
 
     def __init__(
         self,

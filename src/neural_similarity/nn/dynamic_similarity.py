@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from .. import _check, structures
 from ..errors import AttachError
 from ..structures import Structure
-from .dynamic import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
-from .dynamic_layer import DynamicLayer, Installed, predictions_for
+from .dynamic_class import dynamic_class, make_dynamic
+from .dynamic_layer import Installed, predictions_for
 from .names import DEFAULT_NAME
 from .predicted import PredictedSimilarity
 from .predictors import (
@@ -26,10 +26,6 @@ from .predictors import (
 from .targets import check_targets
 
 __all__ = ["DynamicSimilarity"]
-
-_DYNAMIC: dict[type[nn.Module], type[DynamicLayer]] = {
-    cls.stock_class: cls for cls in (DynamicConv2d, DynamicConv1d, DynamicLinear, DynamicLSTMCell)
-}
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ class DynamicSimilarity:
         make = _SharedNetworks(self.shared_width) if self.shared else TwoLayers
         return {
             path: predictions_for(
-                _dynamic_class(module, path),
+                dynamic_class(module, path or "model"),
                 module,
                 structure,
                 self.predictor,
@@ -111,10 +107,9 @@ class DynamicSimilarity:
         name: str = DEFAULT_NAME,
     ) -> None:
         """Make a layer dynamic, in place, or add to a dynamic one; its parameters do not change."""
-        module.__class__ = _dynamic_class(module, "model")
-        assert isinstance(module, DynamicLayer)
+        layer = make_dynamic(module)
         installed = Installed(structures.resolve(self.structure), self.block_size, self)
-        module.install(installed, similarities, name)
+        layer.install(installed, similarities, name)
 
     def to_config(self) -> dict[str, Any]:
         """Plain values, for a file; without the targets, because the file lists every layer."""
@@ -178,16 +173,3 @@ class _SharedNetwork(nn.Module):
     def forward(self, input: Tensor, window: Window) -> Tensor:
         predicted: Tensor = self.core(self.adaptation(input), window)
         return predicted
-
-
-def _dynamic_class(module: nn.Module, where: str) -> type[DynamicLayer]:
-    if isinstance(module, DynamicLayer):
-        return type(module)
-    cls = _DYNAMIC.get(type(module))
-    if cls is None:
-        choices = ", ".join(stock.__name__ for stock in _DYNAMIC)
-        raise AttachError(
-            f"{where or 'model'}: expected a layer that has a dynamic version ({choices}), got "
-            f"{type(module).__name__}. Name the layer in exclude_modules."
-        )
-    return cls

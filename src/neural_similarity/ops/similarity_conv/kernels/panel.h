@@ -129,7 +129,7 @@ class Panel {
       : g_(g), row_(blocking.row), memory_(memory), channels_(g.panel_channels()),
         patch_row_(round_up(g.panel_channels(), kColumns<T>)),
         patch_(memory + blocking.positions * blocking.row + kColumns<T>),
-        patch_gradient_(patch_ + g.taps() * patch_row_) {}
+        patch_gradient_(patch_ + g.taps() * patch_row_), padding_(g.panel_channels(), T(0)) {}
 
   // Elements a panel needs; rows of a block are read past their end by up to a column tile.
   static int64_t size(const Geometry& g, const Blocking<T>& blocking) {
@@ -183,15 +183,15 @@ class Panel {
     }
   }
 
+  // The channels under one tap. In the padding they are zeros that are multiplied like any others:
+  // 0 * NaN is NaN, as in the reference.
+  const T* under(int64_t tap, const T* x) const { return tap < 0 ? padding_.data() : x + tap; }
+
   template <typename Size>
-  static void weigh(const int64_t* patch, const T* similarity, const T* x, T* to, int64_t first,
-                    int64_t last, Size channels) {
+  void weigh(const int64_t* patch, const T* similarity, const T* x, T* to, int64_t first,
+             int64_t last, Size channels) const {
     for (int64_t k = first; k < last; ++k, to += channels) {
-      if (patch[k] < 0) {
-        std::fill_n(to, static_cast<int64_t>(channels), T(0));
-      } else {
-        scaled(to, similarity[k], x + patch[k], channels);
-      }
+      scaled(to, similarity[k], under(patch[k], x), channels);
     }
   }
 
@@ -203,12 +203,9 @@ class Panel {
     T* gradient = positions.gradient(i);
     T* g = row(i);
     for (int64_t k = first; k < last; ++k, g += channels) {
-      if (patch[k] < 0) {
-        std::fill_n(g, static_cast<int64_t>(channels), T(0));
-      } else {
-        gradient[k] += reverse_tap(g, similarity[k], x + patch[k],
-                                   wanted.input ? gx + patch[k] : nullptr, wanted.weight, channels);
-      }
+      T* to = wanted.input && patch[k] >= 0 ? gx + patch[k] : nullptr;
+      gradient[k] +=
+          reverse_tap(g, similarity[k], under(patch[k], x), to, wanted.weight, channels);
     }
   }
 
@@ -298,6 +295,7 @@ class Panel {
   int64_t channels_, patch_row_;
   T* patch_;
   T* patch_gradient_;
+  std::vector<T> padding_;
 };
 
 }  // namespace
