@@ -12,11 +12,11 @@ from support.networks import SMALL_MODELS, small_model
 from torch import nn
 
 import neural_similarity as ns
-from neural_similarity.models import cnn, registry, resnet, spherenet
+from neural_similarity.models import cnn, efficientnet_lite, registry, resnet, spherenet
 from neural_similarity.models.cnn import CNN, authors_batch_norm
 from neural_similarity.nn.inventory import layer_similarities
 
-ROWS = {**cnn.CONFIGURATIONS, **resnet.CONFIGURATIONS}
+ROWS = {**cnn.CONFIGURATIONS, **efficientnet_lite.CONFIGURATIONS, **resnet.CONFIGURATIONS}
 
 SPHERES = {"spherenet9", "spherenet9_attention"}  # compare directions: no dynamic version
 TINY_PREDICTOR = ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=4))
@@ -28,7 +28,7 @@ def numbers(model):
 
 def test_every_network_is_here():
     assert sorted(SMALL_MODELS) == ns.list_models()
-    for kind in ("cnn", "resnet"):
+    for kind in ("cnn", "efficientnet", "resnet"):
         names = [name for name in sorted(SMALL_MODELS) if name.startswith(kind)]
         assert ns.list_models(f"{kind}*") == names
 

@@ -114,11 +114,17 @@ SMALL_MODELS = {
     "cnn9_wide_attention": ({"widths": (8, 8, 8), "hidden": 8}, 9, 9),
     "cnn10": ({"width": 4, "hidden": 8}, 33, 9),
     "cnn10_plus": ({"width": 4, "hidden": 8}, 33, 10),
+    **{
+        f"efficientnet_lite{n}": (
+            {"widths": (4, 4, 6, 6, 8, 8, 10), "depths": (1, 2, 1, 1, 1, 1, 1), "head": 8}, 33, 8,
+        )
+        for n in range(3)
+    },
     "resnet18": ({"widths": (4, 4, 6, 8)}, 33, 16),
     "resnet_cifar": ({"widths": (4, 6, 8)}, 9, 19),
     "spherenet9": ({"widths": (4, 6, 8), "hidden": 8}, 9, 9),
     "spherenet9_attention": ({"widths": (8, 8, 8), "hidden": 8}, 9, 9),
-}
+}  # fmt: skip
 
 
 def small_model(name, similarity=None, **options):
