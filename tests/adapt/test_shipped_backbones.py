@@ -13,7 +13,7 @@ from neural_similarity.nn.inventory import named_similarities
 NAMES = ("cnn4-dynamic", "cnn4-plain")
 
 
-def test_they_are_the_dynamic_one_and_its_plain_twin():
+def test_they_are_the_dynamic_one_and_its_plain_twin(no_weights):
     assert tuple(adapt.list_backbones()) == NAMES
     dynamic, plain = map(adapt.load_backbone, NAMES)
     assert len(list(named_similarities(dynamic.module))) == 4
