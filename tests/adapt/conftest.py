@@ -3,6 +3,7 @@
 import pytest
 
 from neural_similarity.adapt import feature_cache
+from neural_similarity.models import PretrainedWeights
 
 
 @pytest.fixture(autouse=True)
@@ -10,3 +11,9 @@ def own_feature_cache(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setattr(feature_cache, "cache_directory", lambda: folder)
     return folder / "features"
+
+
+@pytest.fixture
+def no_weights(monkeypatch):
+    """As if no package of pretrained weights were installed."""
+    monkeypatch.setattr(PretrainedWeights, "is_installed", lambda self: False)

@@ -1,11 +1,21 @@
 """Backbones from everywhere: files, runs, timm, functions."""
 
+import re
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
-from support.adapt_cases import OPTIONS, PREDICTOR, SEEN, backbone, network, plain_factory
+from support.adapt_cases import (
+    OPTIONS,
+    PREDICTOR,
+    SEEN,
+    backbone,
+    network,
+    pictures,
+    plain_factory,
+)
 from torch import nn
 
 import neural_similarity as ns
@@ -90,7 +100,7 @@ def test_files_that_are_no_backbones(tmp_path):
         load_backbone(tmp_path / "b.safetensors")
 
 
-def test_without_a_shipped_file_the_default_says_so(tmp_path, monkeypatch):
+def test_without_a_shipped_file_the_default_says_so(tmp_path, monkeypatch, no_weights):
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
     assert list_backbones() == []
     with pytest.raises(DataError, match=f"expected '{DEFAULT}' to come with the package"):
@@ -208,11 +218,13 @@ def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
     ("spec", "given", "error", "text"),
     [
         (":plain_factory", {}, ShapeError,
-         r"got no image_size, mean, std\. .* \(--image-size, --mean, --std\)"),
+         r"got no image_size, mean, std\. .* \(--image-size, --mean, --std; in Python, pass the "
+         r"result of load_backbone\('support.*', image_size=.* or let the function return a Fea"),
         (":nothing", WANTED, UnknownNameError, "that can be imported, got"),
-        ("no_such_module:f", WANTED, UnknownNameError, "that can be imported, got"),
+        ("no_such_module:f", WANTED, UnknownNameError,
+         re.escape(f"No module named 'no_such_module'. It was looked for in {Path.cwd()} and on")),
         (":OPTIONS", WANTED, UnknownNameError, "to be a function, got"),
-        (":backbone", WANTED, RunError, "returns an nn.Module, got FeatureExtractor"),
+        (":preprocessing", WANTED, RunError, "an nn.Module or a FeatureExtractor, got Preproc"),
         (":pictures", WANTED, RunError,
          "without arguments .* got TypeError: .*missing 1 req.* Correct it, or name a function"),
         (":failing", WANTED, RunError, "got ZeroDivisionError: division by zero. Correct"),
@@ -241,6 +253,50 @@ def test_a_module_that_fails_on_import(tmp_path, monkeypatch):
         load_backbone("half_written:network", **WANTED)
 
 
+def test_a_module_that_needs_another(tmp_path, monkeypatch):
+    (tmp_path / "needs_more.py").write_text("import not_installed\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnknownNameError, match=r"'not_installed'\. Install not_installed, or add"):
+        load_backbone("needs_more:network", **WANTED)
+
+
+def test_a_function_that_returns_an_extractor():
+    spec = "support.adapt_cases:extractor"
+    made, again = load_backbone(spec), load_backbone(spec, image_size=16, crop=0.5)
+    assert (made.preprocessing, made.name) == (SEEN, spec)
+    assert (again.preprocessing.image_size, again.preprocessing.crop) == (16, 0.5)
+    assert made.source == {"kind": "factory", "name": spec, "classifier": None}
+    with torch.no_grad():
+        expected = plain_factory()[0](IMAGES)
+        assert torch.equal(made.module(IMAGES), expected)
+        assert torch.equal(backbones.rebuild(made.source, spec)(IMAGES), expected)
+    images, labels = pictures((2, 2))
+    assert ns.FewShotClassifier("proto", spec).fit(images, labels).predict(images).tolist()
+    own = load_backbone("support.adapt_cases:backbone")  # its network can be built without it
+    assert own.source["kind"] == "create_model"
+    assert backbones.rebuild(own.source, None)(IMAGES).flatten(1).shape == (5, 32)
+
+
+def test_what_a_function_prints_goes_to_stderr(tmp_path, monkeypatch, capsys):
+    (tmp_path / "talks.py").write_text(
+        "from torch import nn\n"
+        "print('on import')\n"
+        "class Talks(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        print('on creation')\n"
+        "    def forward(self, images):\n"
+        "        print('on a pass')\n"
+        "        return images.flatten(1)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    made = load_backbone("talks:Talks", **WANTED)
+    backbones.rebuild(made.source, "talks:Talks")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert {"on import", "on creation", "on a pass"} == set(printed.err.splitlines())
+
+
 def test_a_module_in_place_of_a_name():
     text = r"got an object of class Sequential\. Pass a module as FeatureExtractor\(module, Prep"
     for function in (load_backbone, lambda given: backbones.rebuild({"kind": "factory"}, given)):
@@ -249,7 +305,7 @@ def test_a_module_in_place_of_a_name():
         assert "Conv2d" not in str(refused.value)
 
 
-def test_the_files_of_the_package_are_made_from_runs(tmp_path, monkeypatch, capsys):
+def test_the_files_of_the_package_are_made_from_runs(tmp_path, monkeypatch, capsys, no_weights):
     from experiments import backbone as experiment
 
     for method in ("dynamic", "finetune"):

@@ -222,7 +222,7 @@ def test_bad_input(images, labels, error, text):
         ns.FewShotClassifier("proto", EYE).fit(images, labels)
 
 
-def test_settings_that_do_not_fit(tmp_path, monkeypatch):
+def test_settings_that_do_not_fit(tmp_path, monkeypatch, no_weights):
     with pytest.raises(UnknownNameError, match="method to be one of"):
         ns.FewShotClassifier("prototype", EYE).fit(PAIR, PAIR_LABELS)
     with pytest.raises(ShapeError, match="folds to be a whole number"):
@@ -283,7 +283,7 @@ def test_numbers_of_numpy_fit_and_are_saved(tmp_path):
     assert ns.FewShotClassifier.load(tmp_path / "saved").get_params()["folds"] == 2
 
 
-def test_the_shipped_pair_serves_every_method(tmp_path, monkeypatch):
+def test_the_shipped_pair_serves_every_method(tmp_path, monkeypatch, no_weights):
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
     for name, similarity in ((DEFAULT, PREDICTOR), (PLAIN_TWIN, None)):
         made = backbone(similarity)
@@ -295,7 +295,7 @@ def test_the_shipped_pair_serves_every_method(tmp_path, monkeypatch):
     assert ns.FewShotClassifier("proto").fit(images, labels).backbone_.name == DEFAULT
 
 
-def test_the_lines_of_the_guide_run(tmp_path, monkeypatch):
+def test_the_lines_of_the_guide_run(tmp_path, monkeypatch, no_weights):
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
     monkeypatch.chdir(tmp_path)
     made = backbone(PREDICTOR)

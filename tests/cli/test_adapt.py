@@ -296,7 +296,7 @@ def _not_utf8(folder):
         (_no_images, ("mine", *PLAIN), "expected images in mine/CLASS/, got none"),
         (None, ("mine", *PLAIN, "--method", "protos"), "--method to be one of"),
         (None, ("mine", *PLAIN, "--method", "dynamic"), "needs a backbone with a dynamic"),
-        (None, ("mine", "--backbone", "nothing"), "or one of the shipped"),
+        (None, ("mine", "--backbone", "nothing"), "or one of ['cnn4-dynamic', "),
         (None, ("mine", *PLAIN, "--image-size", "40"), "expected images of shape"),
         (None, ("mine", *PLAIN, "--mean", "0.5", "--std", "0.5"), "expected images of shape"),
         (None, ("mine", *PLAIN, "--mean", "half"), "numbers separated by commas, got 'half'"),

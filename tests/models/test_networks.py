@@ -49,7 +49,7 @@ def chosen_layers(model):
 
 def test_every_network_has_a_row():
     assert sorted(ROWS) == ns.list_models()
-    for kind in ("cnn", "resnet"):
+    for kind in ("cnn", "efficientnet", "resnet"):
         names = [name for name in sorted(ROWS) if name.startswith(kind)]
         assert ns.list_models(f"{kind}*") == names
 
@@ -330,7 +330,12 @@ def test_resnet18_has_the_names_of_torchvision():
 
 
 @pytest.mark.parametrize(
-    ("name", "shallow"), [("cnn9_root", {"depths": (1, 1, 1)}), ("resnet_cifar", {"depth": 8})]
+    ("name", "shallow"),
+    [
+        ("cnn9_root", {"depths": (1, 1, 1)}),
+        ("efficientnet_lite0", {"depths": (1,) * 7}),
+        ("resnet_cifar", {"depth": 8}),
+    ],
 )
 def test_networks_export_for_any_batch(name, shallow):
     model, images = small_model(name, **shallow)

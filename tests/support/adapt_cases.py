@@ -49,6 +49,16 @@ def plain_factory() -> nn.Module:
     return nn.Sequential(features, nn.Linear(54, 11))
 
 
+def extractor() -> FeatureExtractor:
+    """Their network with its preprocessing, in training mode."""
+    return FeatureExtractor(plain_factory()[0].train(), SEEN)
+
+
+def preprocessing() -> Preprocessing:
+    """Neither a network nor an extractor."""
+    return SEEN
+
+
 def two_layers() -> nn.Module:
     """Linear layers between which one may want to choose."""
     return nn.Sequential(nn.Linear(8, 8), nn.Flatten(), nn.ReLU(), nn.Linear(192, 5))

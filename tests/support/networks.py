@@ -115,6 +115,8 @@ def small_options(name):
         small["widths"] = tuple(range(8, 8 + 2 * len(defaults["widths"]), 2))
     if defaults.get("hidden") is not None:
         small["hidden"] = 8
+    if "head" in defaults:
+        small |= {"head": 8, "depths": (1, 2) + (1,) * (len(defaults["depths"]) - 2)}
     return small
 
 

@@ -19,7 +19,13 @@ from torch import Tensor
 from .. import _check
 from ..errors import RunError
 from .backbones.extractor import FeatureExtractor
-from .backbones.load import PLAIN_TWIN, list_backbones, load_backbone
+from .backbones.load import (
+    PLAIN_TWIN,
+    SHIPPED_DYNAMIC,
+    default_backbone,
+    list_backbones,
+    load_backbone,
+)
 from .backbones.network_output import check_finite
 from .cross_validation import CrossValidation, cross_validate
 from .feature_cache import open_cache
@@ -50,8 +56,10 @@ class FewShotClassifier:
             nearest class mean; ``"ridge"``: ridge regression; ``"auto"``: the best of them in
             cross-validation. They are the few-shot methods of the same names.
         backbone: what :func:`~neural_similarity.adapt.load_backbone` takes, or a
-            :class:`~neural_similarity.adapt.FeatureExtractor`. None is the shipped dynamic network,
-            and for method static its plain twin.
+            :class:`~neural_similarity.adapt.FeatureExtractor`. None is the best that is installed
+            (:func:`~neural_similarity.adapt.default_backbone`): a network trained on ImageNet, or
+            the shipped dynamic network, and for method static its plain twin. Method dynamic has
+            the shipped dynamic network.
         folds: folds of cross-validation; 1 skips it.
         seed: seed of the division into folds.
 
@@ -260,9 +268,11 @@ class FewShotClassifier:
             return dict.fromkeys(methods, _in_evaluation(self.backbone))
         if self.backbone is not None:
             return dict.fromkeys(methods, load_backbone(self.backbone))
+        if default_backbone() != SHIPPED_DYNAMIC and methods != ("dynamic",):
+            return dict.fromkeys(methods, load_backbone())
         backbones = {}
         if set(methods) - {"static"}:
-            backbones = dict.fromkeys(set(methods) - {"static"}, load_backbone())
+            backbones = dict.fromkeys(set(methods) - {"static"}, load_backbone(SHIPPED_DYNAMIC))
         if "static" in methods and (PLAIN_TWIN in list_backbones() or len(methods) == 1):
             backbones["static"] = load_backbone(PLAIN_TWIN)
         return backbones

@@ -20,6 +20,7 @@ __all__ = ["THUMBNAIL", "TrainingImages", "embed_images"]
 THUMBNAIL = 96
 """The largest side of the small copies that are kept of images."""
 _BATCH = 32
+_PASS = 16  # images at once in the network: more of them leave the processor's cache
 
 Callback = Callable[[int, int], None]
 
@@ -101,7 +102,8 @@ def embed_images(
 def _features_of_both(backbone: FeatureExtractor, pixels: Tensor) -> Tensor:
     """``(n, 2, D)``: features of images and of their mirror images."""
     ready = backbone.preprocessing.normalise(torch.cat([pixels, pixels.flip(3)]))
-    features = backbone.module(ready).flatten(1).unflatten(0, (2, len(pixels))).transpose(0, 1)
+    rows = torch.cat([backbone.module(part).flatten(1) for part in ready.split(_PASS)])
+    features = rows.unflatten(0, (2, len(pixels))).transpose(0, 1)
     check_finite(features.flatten(1))
     return features.contiguous()
 

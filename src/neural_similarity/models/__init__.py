@@ -1,6 +1,17 @@
 """Networks by name."""
 
-from . import cnn, resnet, spherenet
-from .registry import create_model, list_models, register_model
+from . import cnn, efficientnet_lite, resnet, spherenet
+from .pretrained_weights import PretrainedWeights
+from .registry import create_model, list_models, model_weights, register_model
 
-__all__ = ["cnn", "create_model", "list_models", "register_model", "resnet", "spherenet"]
+__all__ = [
+    "PretrainedWeights",
+    "cnn",
+    "create_model",
+    "efficientnet_lite",
+    "list_models",
+    "model_weights",
+    "register_model",
+    "resnet",
+    "spherenet",
+]

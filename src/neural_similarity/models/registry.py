@@ -11,12 +11,15 @@ from torch import nn
 
 from .. import _check
 from ..convert.attach import attach
+from ..errors import UnknownNameError
 from ..nn.dynamic_similarity import DynamicSimilarity
 from ..nn.static import StaticSimilarity
+from .pretrained_weights import PretrainedWeights
 
-__all__ = ["create_model", "list_models", "register_model"]
+__all__ = ["create_model", "list_models", "model_weights", "register_model"]
 
 _REGISTRY: dict[str, Callable[..., nn.Module]] = {}
+_WEIGHTS: dict[str, PretrainedWeights] = {}
 _SIMILARITIES: dict[str, Callable[[], StaticSimilarity | DynamicSimilarity | None]] = {
     "none": lambda: None,
     "static": StaticSimilarity,
@@ -24,7 +27,9 @@ _SIMILARITIES: dict[str, Callable[[], StaticSimilarity | DynamicSimilarity | Non
 }
 
 
-def register_model(name: str, make: Callable[..., nn.Module]) -> None:
+def register_model(
+    name: str, make: Callable[..., nn.Module], weights: PretrainedWeights | None = None
+) -> None:
     """Make a network known.
 
     Args:
@@ -32,12 +37,17 @@ def register_model(name: str, make: Callable[..., nn.Module]) -> None:
         make: ``make(num_classes=..., in_channels=..., image_size=..., **options)`` builds it. If
             the network has an attribute ``similarity_layers``, a regular expression over the names
             of its layers, a similarity goes to these; otherwise to all convolutions.
+        weights: pretrained weights that fit what ``make`` builds, which then is a
+            :class:`~neural_similarity.models.backbone.Backbone`; None if there are none.
 
     Raises:
         DuplicateNameError: the name belongs to another network.
     """
     _check.new_name("register_model", name, make, _REGISTRY)
     _REGISTRY[name] = make
+    _WEIGHTS.pop(name, None)
+    if weights is not None:
+        _WEIGHTS[name] = weights
 
 
 def create_model(
@@ -46,6 +56,7 @@ def create_model(
     similarity: str | StaticSimilarity | DynamicSimilarity | None = None,
     in_channels: int = 3,
     image_size: int | None = None,
+    pretrained: bool = False,
     **options: Any,
 ) -> nn.Module:
     """A new network, with or without a similarity.
@@ -60,6 +71,8 @@ def create_model(
             the same with and without a similarity.
         in_channels: channels of the images.
         image_size: their side in pixels; None means the size that the network was designed for.
+        pretrained: start from the weights of :func:`model_weights`, which are in a package of their
+            own. With another number of classes than theirs, the classifier is new.
         options: of the network's class, such as ``width`` or ``conv_layer``.
 
     Example:
@@ -79,17 +92,35 @@ def create_model(
     if image_size is not None:
         options["image_size"] = image_size
     arguments = {"num_classes": num_classes, "in_channels": in_channels, **options}
-    model = make(**{key: _check.plain_number(value) for key, value in arguments.items()})
+    weights = _known_weights(name) if pretrained else None
+    model: Any = make(**{key: _check.plain_number(value) for key, value in arguments.items()})
+    if weights is not None:
+        weights.load_into(model, f"create_model({name!r})")
     return model if config is None else attach(model, config)
 
 
-def list_models(pattern: str = "*") -> list[str]:
+def list_models(pattern: str = "*", pretrained: bool = False) -> list[str]:
     """The names of all networks that match, sorted; ``*`` stands for anything.
+
+    With ``pretrained``, only those for which there are pretrained weights, installed or not.
 
     >>> list_models("sphere*")
     ['spherenet9', 'spherenet9_attention']
+    >>> list_models(pretrained=True)
+    ['efficientnet_lite0', 'efficientnet_lite1', 'efficientnet_lite2']
     """
-    return sorted(name for name in _REGISTRY if fnmatchcase(name, pattern))
+    names = _WEIGHTS if pretrained else _REGISTRY
+    return sorted(name for name in names if fnmatchcase(name, pattern))
+
+
+def model_weights(name: str) -> PretrainedWeights | None:
+    """The pretrained weights of a network, with how images are prepared; None if it has none.
+
+    >>> model_weights("efficientnet_lite0").image_size, model_weights("cnn4")
+    (224, None)
+    """
+    _check.known_name("model_weights", "name", name, _REGISTRY)
+    return _WEIGHTS.get(name)
 
 
 def _similarity(similarity: object) -> StaticSimilarity | DynamicSimilarity | None:
@@ -98,6 +129,16 @@ def _similarity(similarity: object) -> StaticSimilarity | DynamicSimilarity | No
     what = "similarity to be a StaticSimilarity, a DynamicSimilarity or"
     _check.known_name("create_model", what, similarity, _SIMILARITIES)
     return _SIMILARITIES[str(similarity)]()
+
+
+def _known_weights(name: str) -> PretrainedWeights:
+    weights = _WEIGHTS.get(name)
+    if weights is None:
+        raise UnknownNameError(
+            f"create_model: expected pretrained weights of {name!r}, got none: only "
+            f"{', '.join(sorted(_WEIGHTS))} have them. Leave pretrained out."
+        )
+    return weights
 
 
 def _check_options(name: str, make: Callable[..., nn.Module], options: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 
 from ...errors import AttachError, FileFormatError, NeuralSimilarityError
 from ...fewshot.network import remove_classifier
-from ...models import create_model
+from ...models import create_model, model_weights
 from ...nn.dynamic import DynamicLayer
 from ...nn.dynamic_similarity import DynamicSimilarity
 from ...nn.inventory import active_name, similarities_by_name
@@ -92,7 +92,7 @@ def network_source(
     source = {
         "kind": "create_model",
         "model": model,
-        "options": dict(options),
+        "options": {key: value for key, value in options.items() if key != "pretrained"},
         "in_channels": in_channels,
         "image_size": image_size,
         "similarity": similarity,
@@ -123,6 +123,8 @@ def build_network(source: Mapping[str, Any]) -> nn.Module:
             image_size=side,
             **source["options"],
         )
+    if model_weights(source["model"]) is not None:
+        model.to(memory_format=torch.channels_last)  # as in the extractor that was saved
     return remove_classifier(model)
 
 

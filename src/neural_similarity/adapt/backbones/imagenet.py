@@ -1,0 +1,45 @@
+"""Feature extractors from networks of ``models`` that have pretrained weights, by name."""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import UnknownNameError
+from ...models import PretrainedWeights, create_model, list_models, model_weights
+from ..preprocessing import Preprocessing
+from .extractor import FeatureExtractor
+from .files import network_source
+
+__all__ = ["extractor_from_weights", "installed_networks"]
+
+
+def installed_networks() -> list[str]:
+    """The networks whose weights are installed, the one to prefer first."""
+    return [name for name in list_models(pretrained=True) if _weights(name).is_installed()]
+
+
+def extractor_from_weights(name: str, image_size: int | None = None) -> FeatureExtractor:
+    """A network with its pretrained weights and preprocessing, without classifier.
+
+    Its source tells how to build it without the weights, for files that contain others.
+    """
+    weights = _weights(name)
+    module = create_model(name, 0, image_size=image_size, pretrained=True)
+    # Depthwise convolutions are half as fast again in this layout; it does not change a result.
+    module.to(memory_format=torch.channels_last)
+    side = weights.image_size if image_size is None else image_size
+    preprocessing = Preprocessing(
+        side, weights.mean, weights.std, weights.crop, weights.interpolation
+    )
+    source = network_source(module, name, {}, weights.in_channels, side)
+    return FeatureExtractor(module, preprocessing, name, source, weights.card)
+
+
+def _weights(name: str) -> PretrainedWeights:
+    weights = model_weights(name)
+    if weights is None:
+        raise UnknownNameError(
+            f"backbone: expected a network with pretrained weights, one of "
+            f"{list_models(pretrained=True)}, got {name!r}. Name the folder of a run of it instead."
+        )
+    return weights
