@@ -4,6 +4,8 @@ import json
 import logging
 import sys
 
+import numpy as np
+import onnxruntime
 import pytest
 import torch
 from support.cases import disturb
@@ -11,7 +13,7 @@ from support.networks import PlainCNN
 from torch import nn
 
 import neural_similarity as ns
-from neural_similarity.export import export_model, onnx, torch_export
+from neural_similarity.export import FORMATS, export_model, onnx, torch_export
 
 SHAPE = (3, 3, 12, 10)
 PREDICTOR = ns.SpherePredictor(hidden=4)
@@ -108,7 +110,7 @@ class Outside(nn.Module):
     [
         (TooSubtle(), r"to give the model's scores, got a relative difference of 1.0e\+00 on a "),
         (Outside(), "expected a network that torch-export can express, got"),
-        (nn.LSTM(3, 4), "returns one tensor of float32 or float64, got tuple"),
+        (nn.LSTM(3, 4), "returns tensors of float32 or float64, got tuple"),
         (nn.Flatten().half(), None),
     ],
 )
@@ -122,6 +124,34 @@ def test_what_is_not_equal_is_not_written(model, error, tmp_path):
         export_model(model, example, path, "torch-export", force=True)
     assert path.read_text() == "an old file"
     assert list(tmp_path.iterdir()) == [path]
+
+
+class TwoOutputs(nn.Module):
+    """Scores, and how far away the input is."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, input):
+        return self.linear(input), input.square().sum(1)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_model_with_two_outputs(format, tmp_path):
+    model, example = TwoOutputs().eval(), torch.randn(4, 3)
+    path = tmp_path / f"model{FORMATS[format]}"
+    names = ("scores", "distance")
+    assert export_model(model, example, path, format, outputs=names) < 1e-6
+    if format == "onnx":
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        assert [output.name for output in session.get_outputs()] == list(names)
+        _, distance = session.run(None, {"image": example.numpy()})
+        np.testing.assert_allclose(distance, example.square().sum(1), rtol=1e-5)
+    path.unlink()
+    with pytest.raises(ns.ExportError, match=r"returns 1 tensor\(s\), got 2. Name each"):
+        export_model(model, example, path, format)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_numbers_that_are_not_finite(tmp_path):

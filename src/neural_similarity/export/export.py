@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -36,6 +36,7 @@ def export_model(
     *,
     force: bool = False,
     metadata: Mapping[str, str] | None = None,
+    outputs: Sequence[str] = ("scores",),
 ) -> float:
     """Write a network in evaluation mode to a file, for batches of any size.
 
@@ -44,7 +45,8 @@ def export_model(
     and on one sample more. The file appears at ``path`` only if it gives the scores of ``model``.
 
     Args:
-        model: a network that takes one tensor and returns one; it is not changed.
+        model: a network that takes one tensor and returns one, or a tuple of them; it is not
+            changed.
         example: a batch of inputs of the size to export.
         path: the file, ending in ``.onnx`` or ``.pt2``.
         format: ``"onnx"`` for ONNX, run by onnxruntime and many others; ``"torch-export"`` for
@@ -53,9 +55,11 @@ def export_model(
         force: overwrite an existing file.
         metadata: information for users of the file, such as classes and normalisation. ONNX stores
             it in ``metadata_props``, torch.export in the extra file ``metadata.json``.
+        outputs: the names of what the model returns, for ONNX.
 
     Returns:
-        The largest difference between the file's scores and the model's, relative to the largest.
+        The largest difference between the file's outputs and the model's, relative to the largest
+        value of the output.
 
     Raises:
         ExportError: the file exists, a package is missing, the network cannot be exported, or its
@@ -88,10 +92,10 @@ def export_model(
     if any(static_similarities(module) for module in deployed.modules()):
         merge(deployed)
     inputs = _inputs(example)
-    expected = [_scores(model, input) for input in inputs]
+    expected = [_outputs_of(model, input, len(outputs)) for input in inputs]
     with whole_file(target) as file:
         try:
-            writer.write(deployed, inputs[0], file, dict(metadata or {}))
+            writer.write(deployed, inputs[0], file, dict(metadata or {}), list(outputs))
         except Exception as error:
             raise ExportError(
                 f"export: expected a network that {format} can express, got "
@@ -99,14 +103,14 @@ def export_model(
             ) from error
         try:
             run = writer.runner(file)
-            scores = [run(input) for input in inputs]
+            computed = [run(input) for input in inputs]
         except Exception as error:
             raise ExportError(
                 f"export: expected {format}'s runtime to run the network, got "
-                f"{type(error).__name__}: {_first_line(error)}. {_advice(expected[0])} Nothing was "
-                f"written."
+                f"{type(error).__name__}: {_first_line(error)}. {_advice(expected[0][0])} "
+                f"Nothing was written."
             ) from error
-        return _largest_difference(scores, expected, format)
+        return _largest_difference(computed, expected, format)
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:
@@ -128,17 +132,24 @@ def _inputs(example: Tensor) -> list[Tensor]:
     return [several, example[:1], torch.cat([several, several[:1].flip(-1)])]
 
 
-def _scores(model: nn.Module, input: Tensor) -> Tensor:
-    """The model's scores in evaluation mode; every module keeps its mode afterwards."""
+def _outputs_of(model: nn.Module, input: Tensor, count: int) -> list[Tensor]:
+    """What the model returns in evaluation mode; every module keeps its mode afterwards."""
     with evaluation(model), torch.no_grad():
-        scores = model(input)
-    if not isinstance(scores, Tensor) or scores.dtype not in _TOLERANCE:
-        got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__
+        returned = model(input)
+    tensors = list(returned) if isinstance(returned, tuple) else [returned]
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor) or tensor.dtype not in _TOLERANCE:
+            got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise ExportError(
+                f"export: expected a model that returns tensors of float32 or float64, got {got}. "
+                f"Convert it with .float(), or wrap it."
+            )
+    if len(tensors) != count:
         raise ExportError(
-            f"export: expected a model that returns one tensor of float32 or float64, got {got}. "
-            f"Convert it with .float(), or wrap it."
+            f"export: expected a model that returns {count} tensor(s), got {len(tensors)}. Name "
+            f"each of them in outputs."
         )
-    return scores
+    return tensors
 
 
 def _advice(scores: Tensor) -> str:
@@ -147,20 +158,23 @@ def _advice(scores: Tensor) -> str:
     return "It may not support one of the layers: try another format."
 
 
-def _largest_difference(outputs: list[Tensor], expected: list[Tensor], format: str) -> float:
+def _largest_difference(
+    computed: list[list[Tensor]], expected: list[list[Tensor]], format: str
+) -> float:
     largest = 0.0
-    for output, scores in zip(outputs, expected, strict=True):
-        scale = scores.abs().max().clamp(min=torch.finfo(scores.dtype).tiny)
-        difference = ((output - scores).abs().max() / scale).item()
-        tolerance = _TOLERANCE[scores.dtype]
-        if not difference <= tolerance:  # also catches NaN
-            raise ExportError(
-                f"export: expected {format} to give the model's scores, got a relative difference "
-                f"of {difference:.1e} on a batch of {len(scores)}, above {tolerance:.0e} for "
-                f"{scores.dtype}. The model has weights that are not finite, or it depends on more "
-                f"than its input. Nothing was written."
-            )
-        largest = max(largest, difference)
+    for theirs, ours in zip(computed, expected, strict=True):
+        for output, scores in zip(theirs, ours, strict=True):
+            scale = scores.abs().max().clamp(min=torch.finfo(scores.dtype).tiny)
+            difference = ((output - scores).abs().max() / scale).item()
+            tolerance = _TOLERANCE[scores.dtype]
+            if not difference <= tolerance:  # also catches NaN
+                raise ExportError(
+                    f"export: expected {format} to give the model's scores, got a relative "
+                    f"difference of {difference:.1e} on a batch of {len(scores)}, above "
+                    f"{tolerance:.0e} for {scores.dtype}. The model has weights that are not "
+                    f"finite, or it depends on more than its input. Nothing was written."
+                )
+            largest = max(largest, difference)
     return largest
 
 

@@ -30,8 +30,10 @@ def check_packages() -> None:
         )
 
 
-def write(model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str]) -> None:
-    """Write one self-contained ONNX file with input ``image`` and output ``scores``."""
+def write(
+    model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str], outputs: list[str]
+) -> None:
+    """Write one self-contained ONNX file with input ``image`` and outputs of these names."""
     with _quiet():
         program: Any = torch.onnx.export(
             model,
@@ -39,22 +41,22 @@ def write(model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str
             dynamo=True,
             verbose=False,
             input_names=["image"],
-            output_names=["scores"],
+            output_names=outputs,
             dynamic_shapes=({0: torch.export.Dim("batch")},),
         )
         program.model.metadata_props.update(metadata)
         program.save(path, external_data=False)
 
 
-def runner(path: Path) -> Callable[[Tensor], Tensor]:
+def runner(path: Path) -> Callable[[Tensor], list[Tensor]]:
     """The file as a function, run by onnxruntime."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
-    def run(input: Tensor) -> Tensor:
-        (scores,) = session.run(None, {"image": input.cpu().numpy()})
-        return torch.from_numpy(scores).to(input.device)
+    def run(input: Tensor) -> list[Tensor]:
+        outputs = session.run(None, {"image": input.cpu().numpy()})
+        return [torch.from_numpy(output).to(input.device) for output in outputs]
 
     return run
 

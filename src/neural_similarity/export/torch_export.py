@@ -17,7 +17,9 @@ def check_packages() -> None:
     """Only PyTorch is required."""
 
 
-def write(model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str]) -> None:
+def write(
+    model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str], outputs: list[str]
+) -> None:
     """Write the program, with ``metadata.json`` inside."""
     shapes = ({0: torch.export.Dim("batch")},)
     with warnings.catch_warnings():
@@ -26,15 +28,15 @@ def write(model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str
         torch.export.save(program, path, extra_files={"metadata.json": json.dumps(metadata)})
 
 
-def runner(path: Path) -> Callable[[Tensor], Tensor]:
+def runner(path: Path) -> Callable[[Tensor], list[Tensor]]:
     """The file as a function."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = torch.export.load(path).module()
 
-    def run(input: Tensor) -> Tensor:
+    def run(input: Tensor) -> list[Tensor]:
         with torch.no_grad():
-            scores: Tensor = module(input)
-        return scores
+            returned = module(input)
+        return list(returned) if isinstance(returned, tuple) else [returned]
 
     return run
