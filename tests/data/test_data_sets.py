@@ -234,7 +234,7 @@ def hidden_in_an_array(path):
 def test_a_malicious_pickle_is_refused(tmp_path, make, protocol):
     folder, trap = cifar10(tmp_path), tmp_path / "sprung"
     (folder / "test_batch").write_bytes(pickle.dumps(make(trap), protocol))
-    with pytest.raises(ns.DataError, match=r"test_batch: .*(mkdir|eval) is not allowed"):
+    with pytest.raises(ns.DataError, match=r"test_batch: .*(mkdir|eval|'O8') is not allowed"):
         load_dataset("cifar10", "test", tmp_path)
     assert not trap.exists()
     pickle.loads((folder / "test_batch").read_bytes())
@@ -264,7 +264,7 @@ def test_arrays_of_either_numpy_are_read(tmp_path, module):
     ("content", "said"),
     [
         (b"", "cannot be read"),
-        (b"\x80\x02}q\x00(U\x04da", "cannot be read: .*truncated"),
+        (b"\x80\x02}q\x00(U\x04da", "cannot be read: .*remain"),
         (pickle.dumps([1]), "expected a dictionary, got list"),
         (pickle.dumps({}), "'data' to be rows of bytes, got NoneType"),
         (pickle.dumps({"data": np.zeros((2, 9), np.uint8)}, 2), "3 × 32 × 32, got rows of 9"),
