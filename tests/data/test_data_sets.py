@@ -1,7 +1,9 @@
 """Data sets by name, each read from a tiny copy of its layout."""
 
+import gzip
 import os
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -149,6 +151,8 @@ def test_fashion_mnist(tmp_path, place, packed):
         (b"<html>not found</html>", "begins with 3c 68 74 6d"),
         (idx(np.zeros((7, 28, 27), np.uint8))[:-1], r"5291 bytes for the shape \(7, 28, 27\)"),
         (idx(np.zeros(7, np.uint8)), "begins with 00 00 08 01"),
+        (idx(np.zeros((7, 2, 2), np.uint8)) + b"0", r"too many bytes for the shape \(7, 2, 2\)"),
+        (bytes((0, 0, 8, 3)) + b"\xff" * 12, r"one of shape \(4294967295, "),
     ],
 )
 def test_damaged_idx_files(tmp_path, content, said):
@@ -159,6 +163,19 @@ def test_damaged_idx_files(tmp_path, content, said):
         ns.DataError, match=f"^{path}: expected an idx file.*{said}.*get fashion-mnist"
     ):
         load_dataset("fashion-mnist", "train", tmp_path)
+
+
+def test_a_small_archive_does_not_fill_the_memory(tmp_path):
+    write_fashion(tmp_path, packed=True)
+    content = idx(np.zeros((7, 28, 28), np.uint8)) + bytes(2**26)
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(content, 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ns.DataError, match="too many bytes for the shape"):
+            load_dataset("fashion-mnist", "train", tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_damaged_archive(tmp_path):
