@@ -21,6 +21,8 @@ def main() -> NoReturn:
     # Idle OpenMP threads spin by default. Where other programs share the processor, that made a
     # step ten times slower; sleeping threads cost almost nothing. Must be set before torch loads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Python processes that a command starts do not import from the current folder either.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     try:
         from .app import app
     except ModuleNotFoundError as error:

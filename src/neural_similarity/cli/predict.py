@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .adapt import find_modules_here
 from .shared.options import Force
 
 if TYPE_CHECKING:
@@ -65,13 +64,13 @@ def predict(
     """
     from ..adapt import FewShotClassifier
     from ..errors import RunError
+    from .shared.one_module import named_module_here
 
     if why is not None:
         _check_picture(why, force)
     files = _files(images)
-    if backbone is not None:
-        find_modules_here()
-    classifier = FewShotClassifier.load(folder, backbone)
+    with named_module_here(backbone):
+        classifier = FewShotClassifier.load(folder, backbone)
     examples = classifier.adapted().examples if why is not None else None
     count, first = _predict_files(classifier, files, top, as_json)
     if not count:

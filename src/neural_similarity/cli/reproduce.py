@@ -140,6 +140,8 @@ def report(
     """
     experiments = load_experiments()
     folder = results or experiments.RESULTS
+    if out is None and not check and Path.cwd() != clone_folder():
+        print(f"results: {folder.resolve()}, report: in {clone_folder()}", flush=True)
     files = experiments.report(
         budget, out=out, page=page, readme=readme, results=folder, check=check
     )

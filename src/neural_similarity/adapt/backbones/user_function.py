@@ -63,8 +63,12 @@ def _import_function(spec: str) -> Any:
         for part in name.split("."):
             value = getattr(value, part)
     except (ImportError, AttributeError) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        is_its_own = missing is None or missing == module or module.startswith(f"{missing}.")
+        hint = "" if is_its_own else f" Install {missing}, or add its folder to PYTHONPATH."
         raise UnknownNameError(
-            f"backbone: expected {spec!r} to name a function that can be imported, got {error}."
+            f"backbone: expected {spec!r} to name a function that can be imported, got "
+            f"{error}.{hint}"
         ) from error
     except Exception as error:
         raise RunError(
