@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .shared.options import DataDir, Force
+from .shared.printing import print_error
 from .shared.settings import list_settings, new_folder, wanted_settings
 
 if TYPE_CHECKING:
@@ -202,5 +202,5 @@ def _train_one(
             command = shlex.join(["nsl", "train", "--resume", "--out", str(out)])
             hint = f" Go on with: {command}" if can_resume else ""
             if int(os.environ.get("RANK", "0")) == 0:
-                print(f"nsl: stopped.{hint}", file=sys.stderr)
+                print_error(f"stopped.{hint}")
             raise typer.Exit(130) from None

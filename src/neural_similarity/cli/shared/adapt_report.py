@@ -17,6 +17,7 @@ from ...data.folders import read_folder
 from ...data.sets.imagefolder import INFO as IMAGEFOLDER
 from ...errors import DataError
 from ...export import export_model
+from .printing import print_line
 
 __all__ = ["print_result", "read_classes", "write_all"]
 
@@ -78,15 +79,19 @@ def print_result(classifier: FewShotClassifier, out: Path) -> None:
     print_table(_CLASS_COLUMNS, _class_rows(classifier))
     validation = classifier.cross_validation_
     if validation.tested:
-        print(f"method {validation.method}: {_accuracy(validation)}, by {validation.folds}-fold "
-              f"cross-validation of {validation.tested} images")  # fmt: skip
+        print_line(
+            f"method {validation.method}: {_accuracy(validation)}, by {validation.folds}-fold "
+            f"cross-validation of {validation.tested} images"
+        )
     else:
-        print(f"method {validation.method}: {validation.note}")
+        print_line(f"method {validation.method}: {validation.note}")
     if len(validation.by_method) > 1:
-        print("compared: " + ", ".join(f"{n} {a:.1%}" for n, a in validation.by_method.items()))
+        print_line(
+            "compared: " + ", ".join(f"{n} {a:.1%}" for n, a in validation.by_method.items())
+        )
     for name, reason in validation.left_out.items():
-        print(f"left out: {name} ({reason})")
-    print(f"{out}: see {out / 'report.html'}; nsl predict {shlex.quote(str(out))} IMAGE...")
+        print_line(f"left out: {name} ({reason})")
+    print_line(f"{out}: see {out / 'report.html'}; nsl predict {shlex.quote(str(out))} IMAGE...")
 
 
 def _accuracy(validation: CrossValidation) -> str:
