@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -110,8 +111,9 @@ class TestOneModule:
         (package / "__init__.py").write_text("")
         (package / "inner.py").write_text("from . import other\n")
         (package / "other.py").write_text("")
-        monkeypatch.setattr(sys, "modules", dict(sys.modules))
-        return tmp_path
+        yield tmp_path
+        for name in [name for name in sys.modules if "_here" in name]:
+            del sys.modules[name]
 
     def test_only_that_module_is_found(self, folder):
         path, finders = list(sys.path), list(sys.meta_path)
@@ -124,14 +126,12 @@ class TestOneModule:
         assert (sys.path, sys.meta_path) == (path, finders)
 
     def test_an_installed_module_comes_first_unless_said_otherwise(self, folder, monkeypatch):
-        monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-        with one_module(folder, "colorsys"):
-            import colorsys
-        assert Path(colorsys.__file__).parent != folder
-        monkeypatch.delitem(sys.modules, "colorsys")
-        with one_module(folder, "colorsys", first=True):
-            import colorsys
-        assert Path(colorsys.__file__).parent == folder
+        for first in (False, True):
+            with monkeypatch.context() as patch, one_module(folder, "colorsys", first=first):
+                patch.setitem(sys.modules, "colorsys", None)  # is as before at the end
+                del sys.modules["colorsys"]
+                module = import_module("colorsys")
+            assert (Path(module.__file__).parent == folder) == first
 
     def test_a_package_with_its_modules(self):
         with named_module_here("package_here.inner:make"):

@@ -69,9 +69,20 @@ def _one_line_errors() -> Iterator[None]:
             if error.filename is None:
                 _drop_output()  # perhaps standard output itself
             _end(f"{error.filename or 'disk'}: {error.strerror or error}")
+        if isinstance(error, MemoryError) or _is_out_of_memory(error):
+            _end(
+                "expected a task that fits in memory, got one that does not. Use a smaller batch, "
+                "smaller images or a smaller network."
+            )
         if hasattr(error, "show") and hasattr(error, "exit_code"):  # of the command line itself
             _end_usage(error)
         raise
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """PyTorch has no class of its own for this error on the CPU."""
+    words = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
 
 def _drop_output() -> None:

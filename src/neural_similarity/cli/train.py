@@ -156,7 +156,7 @@ def _train(
 ) -> None:
     """Train one network into a folder, or several into subfolders of it."""
     from ..train import TrainConfig
-    from ..train.distributed import World
+    from ..train.distributed import World, find_device
     from ..train.runs import check_comparison, read_comparison, write_comparison
     from ..train.task import Classification
     from .shared.train_report import report_comparison, report_run
@@ -170,6 +170,7 @@ def _train(
         return
     if comparison is None:
         for config in configs.values():
+            find_device(config.device)
             Classification(config, World())  # raises before anything is written
         if first:
             write_comparison(out, configs, force)

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from .. import _check
+from .._memory import limited_tensors
 from ..convert.attach import attach
 from ..nn.dynamic_similarity import DynamicSimilarity
 from ..nn.static import StaticSimilarity
@@ -79,8 +80,10 @@ def create_model(
     if image_size is not None:
         options["image_size"] = image_size
     arguments = {"num_classes": num_classes, "in_channels": in_channels, **options}
-    model = make(**{key: _check.plain_number(value) for key, value in arguments.items()})
-    return model if config is None else attach(model, config)
+    advice = "Use smaller options, a smaller image_size or a smaller predictor"
+    with limited_tensors(f"create_model({name!r})", "the network", advice):
+        model = make(**{key: _check.plain_number(value) for key, value in arguments.items()})
+        return model if config is None else attach(model, config)
 
 
 def list_models(pattern: str = "*") -> list[str]:
