@@ -27,6 +27,7 @@ __all__ = [
     "cache_directory",
     "foreign_entries",
     "locked",
+    "make_private_folder",
     "scratch_folder",
     "settle",
     "try_lock",
@@ -45,6 +46,13 @@ def cache_directory() -> Path:
         return Path(path)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "neural_similarity"
+
+
+def make_private_folder(folder: Path) -> None:
+    """Create a folder, and those that it is in, for this user alone; existing ones stay."""
+    if not folder.is_dir():
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def try_lock(handle: int) -> bool:

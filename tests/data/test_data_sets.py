@@ -1,7 +1,9 @@
 """Data sets by name, each read from a tiny copy of its layout."""
 
+import gzip
 import os
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -149,6 +151,8 @@ def test_fashion_mnist(tmp_path, place, packed):
         (b"<html>not found</html>", "begins with 3c 68 74 6d"),
         (idx(np.zeros((7, 28, 27), np.uint8))[:-1], r"5291 bytes for the shape \(7, 28, 27\)"),
         (idx(np.zeros(7, np.uint8)), "begins with 00 00 08 01"),
+        (idx(np.zeros((7, 2, 2), np.uint8)) + b"0", r"too many bytes for the shape \(7, 2, 2\)"),
+        (bytes((0, 0, 8, 3)) + b"\xff" * 12, r"one of shape \(4294967295, "),
     ],
 )
 def test_damaged_idx_files(tmp_path, content, said):
@@ -159,6 +163,19 @@ def test_damaged_idx_files(tmp_path, content, said):
         ns.DataError, match=f"^{path}: expected an idx file.*{said}.*get fashion-mnist"
     ):
         load_dataset("fashion-mnist", "train", tmp_path)
+
+
+def test_a_small_archive_does_not_fill_the_memory(tmp_path):
+    write_fashion(tmp_path, packed=True)
+    content = idx(np.zeros((7, 28, 28), np.uint8)) + bytes(2**26)
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(content, 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ns.DataError, match="too many bytes for the shape"):
+            load_dataset("fashion-mnist", "train", tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_damaged_archive(tmp_path):
@@ -234,7 +251,7 @@ def hidden_in_an_array(path):
 def test_a_malicious_pickle_is_refused(tmp_path, make, protocol):
     folder, trap = cifar10(tmp_path), tmp_path / "sprung"
     (folder / "test_batch").write_bytes(pickle.dumps(make(trap), protocol))
-    with pytest.raises(ns.DataError, match=r"test_batch: .*(mkdir|eval) is not allowed"):
+    with pytest.raises(ns.DataError, match=r"test_batch: .*(mkdir|eval|'O8') is not allowed"):
         load_dataset("cifar10", "test", tmp_path)
     assert not trap.exists()
     pickle.loads((folder / "test_batch").read_bytes())
@@ -264,7 +281,7 @@ def test_arrays_of_either_numpy_are_read(tmp_path, module):
     ("content", "said"),
     [
         (b"", "cannot be read"),
-        (b"\x80\x02}q\x00(U\x04da", "cannot be read: .*truncated"),
+        (b"\x80\x02}q\x00(U\x04da", "cannot be read: .*remain"),
         (pickle.dumps([1]), "expected a dictionary, got list"),
         (pickle.dumps({}), "'data' to be rows of bytes, got NoneType"),
         (pickle.dumps({"data": np.zeros((2, 9), np.uint8)}, 2), "3 × 32 × 32, got rows of 9"),

@@ -5,12 +5,14 @@ import re
 import signal
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rich.progress import Progress
-from support.command import nsl, nsl_process, one_line
+from support.command import nsl, one_line
 from support.results_cases import keep_error
 
+import neural_similarity as ns
 from experiments import reproduce
 from experiments.report.write import BEGIN, END
 from experiments.tables import BUDGETS, TABLES
@@ -66,8 +68,12 @@ def test_elsewhere_the_folders_are_printed_first(capsys, monkeypatch, tmp_path):
     folders = f"results: {reproduce.RESULTS}, runs: {tmp_path.resolve() / 'runs' / 'reproduce'}"
     printed = nsl(capsys, monkeypatch, "reproduce", "table4").out
     assert printed == f"{folders}\nruns: 0\n"
+    monkeypatch.setattr(reproduce, "report", lambda *args, **kwargs: [])
+    printed = nsl(capsys, monkeypatch, "reproduce", "report").out
+    assert printed == f"results: {reproduce.RESULTS}, report: in {ROOT}\n"
     monkeypatch.chdir(ROOT)
     assert nsl(capsys, monkeypatch, "reproduce", "table4").out == "runs: 0\n"
+    assert nsl(capsys, monkeypatch, "reproduce", "report").out == ""
 
 
 def test_without_the_data(capsys, monkeypatch, tmp_path):
@@ -179,17 +185,31 @@ class TestExperimentsOfTheClone:
         assert "expected a clone of the repository" in error
         assert nsl(capsys, monkeypatch, "reproduce", "--help").code == 0
 
-    def test_the_clone_comes_last_on_the_path(self, monkeypatch):
+    def test_a_folder_above_an_installed_library_is_no_clone(self, capsys, monkeypatch, tmp_path):
+        """As after pip install --target libs: the folder above is where the command is run."""
+        library = tmp_path / "libs" / "neural_similarity" / "__init__.py"
+        monkeypatch.setattr("neural_similarity.__file__", str(library))
+        (tmp_path / "experiments").mkdir()
+        (tmp_path / "experiments" / "reproduce.py").write_text("raise SystemExit('the wrong one')")
+        error = one_line(nsl(capsys, monkeypatch, "reproduce", "list"))
+        assert (
+            f"expected a clone of the repository around the library, got none in {tmp_path}"
+            in error
+        )
+
+    def test_the_path_stays_as_it_was(self, monkeypatch):
         others = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
         monkeypatch.setattr(sys, "path", list(others))
-        assert load_experiments() is reproduce
-        assert sys.path == [*others, str(ROOT)]
+        for name in [name for name in sys.modules if name.partition(".")[0] == "experiments"]:
+            monkeypatch.delitem(sys.modules, name)
+        finders = list(sys.meta_path)
+        assert Path(load_experiments().__file__) == ROOT / "experiments" / "reproduce.py"
+        assert (sys.path, sys.meta_path) == (others, finders)
         assert clone_folder() == ROOT
 
-    def test_another_module_of_that_name_is_not_run(self, tmp_path):
-        (tmp_path / "experiments").mkdir()
-        for name in ("__init__.py", "reproduce.py"):
-            (tmp_path / "experiments" / name).write_text("raise SystemExit('the wrong one')")
-        error = one_line(nsl_process("reproduce", "list", cwd=tmp_path))
-        assert f"expected the experiments in {ROOT / 'experiments'}" in error
-        assert "another module of that name" in error
+    def test_another_module_of_that_name_is_not_used(self, monkeypatch, tmp_path):
+        other = ModuleType("experiments")
+        other.__path__ = [str(tmp_path)]
+        monkeypatch.setitem(sys.modules, "experiments", other)
+        with pytest.raises(ns.RunError, match=r"got another module of that name .*process"):
+            load_experiments()

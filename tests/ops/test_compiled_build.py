@@ -123,17 +123,3 @@ def test_the_dispatcher_takes_the_compiled_path_where_it_can() -> None:
     assert dispatch.choose(torch.zeros(1, dtype=torch.float64)) is kernels
     assert dispatch.choose(torch.zeros(1, dtype=torch.bfloat16)) is panels
     assert dispatch.choose(torch.zeros(1, device="meta")) is panels
-
-
-def test_a_damaged_library_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if compiled.load() is None:
-        pytest.skip("no compiler")
-    whole, built = compiled._library(), []
-    for file in (whole, whole.with_suffix(".sha256")):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    copy = tmp_path / whole.name
-    monkeypatch.setenv("NEURAL_SIMILARITY_CACHE", str(tmp_path))
-    monkeypatch.setattr(compiled, "_build", lambda path, flags: built.append(path))
-    assert (compiled._library(), built) == (copy, [])
-    copy.write_bytes(copy.read_bytes()[:-1000])
-    assert (compiled._library(), built) == (copy, [copy])

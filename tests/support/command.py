@@ -22,6 +22,7 @@ class Ended:
 def nsl(capsys, monkeypatch, *arguments) -> Ended:
     """``nsl`` in this process: fast, as torch is imported already."""
     monkeypatch.setattr(sys, "argv", ["nsl", *map(str, arguments)])
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # set by the command, and not for later tests
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         main()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import _check
+from .._memory import check_side
 from ..data.extras import needs
 from ..data.images import decode_image, quietly, upright
 from ..errors import DataError, ShapeError
@@ -59,6 +60,7 @@ class Preprocessing:
         where = "Preprocessing"
         _check.whole_numbers(where, image_size=self.image_size)
         object.__setattr__(self, "image_size", _check.plain_number(self.image_size))
+        check_side(where, self.image_size)
         _check.known_name(where, "interpolation", self.interpolation, _INTERPOLATIONS)
         for name in ("mean", "std"):
             object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))

@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
 
 __all__ = ["main"]
 
@@ -23,18 +25,42 @@ def main() -> NoReturn:
     # Idle OpenMP threads spin by default. Where other programs share the processor, that made a
     # step ten times slower; sleeping threads cost almost nothing. Must be set before torch loads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    try:
-        from .app import app
-    except ModuleNotFoundError as error:
-        _end(f"the command needs {error.name}: pip install 'neural-similarity[cli]'")
+    # Python processes that a command starts do not import from the current folder either.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
+    _check_streams()
+    with _one_line_errors():
+        try:
+            from .app import app
+        except ModuleNotFoundError as error:
+            _end(f"the command needs {error.name}: pip install 'neural-similarity[cli]'")
+        from .shared.printing import log_to_stderr
+
+        log_to_stderr()
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _check_streams() -> None:
+    """End if standard output is closed, before a file that a command opens is taken for it."""
+    is_closed = sys.stdout is None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # a new file gets the lowest free number, which is its own
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    if is_closed:
+        _end("expected an open standard output, got a closed one. Redirect it to /dev/null.")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # print "?" for a character it cannot encode
             stream.reconfigure(errors="replace")
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Report errors of the user, the disk and the system in one line."""
     try:
-        app()
+        yield
     except BrokenPipeError:
-        # The reader of our output has gone; Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(1)
     except Exception as error:
         from ..errors import NeuralSimilarityError
@@ -42,9 +68,29 @@ def main() -> NoReturn:
         if isinstance(error, NeuralSimilarityError):
             _end(_in_words_of_the_command(str(error)))
         if isinstance(error, OSError):
+            if error.filename is None:
+                _drop_output()  # perhaps standard output itself
             _end(f"{error.filename or 'disk'}: {error.strerror or error}")
+        if isinstance(error, MemoryError) or _is_out_of_memory(error):
+            _end(
+                "expected a task that fits in memory, got one that does not. Use a smaller batch, "
+                "smaller images or a smaller network."
+            )
+        if hasattr(error, "show") and hasattr(error, "exit_code"):  # of the command line itself
+            _end_usage(error)
         raise
-    sys.exit(0)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """PyTorch has no class of its own for this error on the CPU."""
+    words = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+
+
+def _drop_output() -> None:
+    """Throw away what is left to print: Python would complain again when it closes stdout."""
+    with suppress(OSError, io.UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _in_words_of_the_command(message: str) -> str:
@@ -57,5 +103,17 @@ def _in_words_of_the_command(message: str) -> str:
 
 
 def _end(message: str) -> NoReturn:
-    print("nsl: " + " ".join(message.split()), file=sys.stderr)
+    from .shared.printing import print_error
+
+    print_error(" ".join(message.split()))
     sys.exit(BAD_INPUT)
+
+
+def _end_usage(error: Any) -> NoReturn:
+    """Print how a command is used, and what was wrong."""
+    from .shared.printing import print_usage
+
+    text = io.StringIO()
+    error.show(text)
+    print_usage(text.getvalue())
+    sys.exit(error.exit_code)

@@ -12,7 +12,7 @@ from .shared.options import Force
 if TYPE_CHECKING:
     from ..adapt import FeatureExtractor
 
-__all__ = ["adapt", "find_modules_here"]
+__all__ = ["adapt"]
 
 
 def adapt(
@@ -105,14 +105,6 @@ def adapt(
     print_result(fitted, out)
 
 
-def find_modules_here() -> None:
-    """Let ``module:function`` name a module in the folder where the command is run."""
-    import sys
-
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-
-
 def _backbone(
     spec: str | None,
     image_size: int | None = None,
@@ -123,16 +115,17 @@ def _backbone(
 ) -> FeatureExtractor:
     """The backbone that options describe."""
     from ..adapt import load_backbone
+    from .shared.one_module import named_module_here
 
-    find_modules_here()
-    return load_backbone(
-        spec,
-        image_size=image_size,
-        mean=_numbers("--mean", mean),
-        std=_numbers("--std", std),
-        crop=crop,
-        classifier=classifier,
-    )
+    with named_module_here(spec):
+        return load_backbone(
+            spec,
+            image_size=image_size,
+            mean=_numbers("--mean", mean),
+            std=_numbers("--std", std),
+            crop=crop,
+            classifier=classifier,
+        )
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:

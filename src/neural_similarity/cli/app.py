@@ -15,6 +15,7 @@ from .inspect import inspect
 from .merge import merge
 from .predict import predict
 from .reproduce import app as reproduce
+from .shared.printing import print_line
 from .train import train
 
 __all__ = ["app"]
@@ -35,7 +36,7 @@ def _version(value: bool) -> None:
     if value:
         from .. import __version__
 
-        print(f"neural-similarity {__version__}")
+        print_line(f"neural-similarity {__version__}")
         raise typer.Exit
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .shared.options import DataDir
+from .shared.printing import print_error, print_line, printable
 
 if TYPE_CHECKING:
     from ..data.fetching.get import Callback
@@ -51,7 +52,8 @@ def list_(data_dir: DataDir = None) -> None:
     # Lines are wrapped for a terminal only.
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200)
     console.print(table)
-    console.print(f"\nData sets are looked up in {root}. To download one: nsl data get NAME")
+    print_line()
+    print_line(f"Data sets are looked up in {root}. To download one: nsl data get NAME")
 
 
 @app.command()
@@ -83,7 +85,7 @@ def get(
         with _bars() as callback:
             result = get_data(name, data_directory(data_dir), force=force, callback=callback)
     except KeyboardInterrupt:
-        print("nsl: interrupted; the same command continues where it stopped", file=sys.stderr)
+        print_error("interrupted; the same command continues where it stopped")
         raise typer.Exit(INTERRUPTED) from None
     folder, check = result.folder, f"nsl data check {name}"
     messages = {
@@ -94,7 +96,7 @@ def get(
         "other": f"already in {folder}, but the files differ from the published ones. They were "
         f"not changed. Look at them with: {check}; replace them with --force.",
     }
-    print(f"{name}: {messages[result.state]}")
+    print_line(f"{name}: {messages[result.state]}")
 
 
 @app.command()
@@ -157,7 +159,7 @@ def _bars() -> Iterator[Callback | None]:
 
     tasks: dict[str, TaskID] = {}
     progress = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
@@ -167,7 +169,7 @@ def _bars() -> Iterator[Callback | None]:
 
     def callback(name: str, done: int, total: int | None) -> None:
         if name not in tasks:
-            tasks[name] = progress.add_task(name, total=total)
+            tasks[name] = progress.add_task(printable(name), total=total)
         progress.update(tasks[name], completed=done, total=total)
 
     with progress:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from .shared.options import DataDir, RunFolder, Which
+from .shared.printing import print_json, print_line
 
 __all__ = ["evaluate"]
 
@@ -60,9 +60,9 @@ def evaluate(
             "fingerprint": test.fingerprint,
         }
         scores = {"error": result.error, "interval": [low, high], "loss": result.loss}
-        print(json.dumps({**subject, **scores, "errors": result.errors, "images": result.images}))
+        print_json({**subject, **scores, "errors": result.errors, "images": result.images})
     else:
-        print(
+        print_line(
             f"error {result.error:.2%} ({result.errors:,} of {result.images:,} images), "
             f"95% interval {low:.2%} – {high:.2%}, loss {result.loss:.4f}"
         )

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from .shared.options import DataDir, Force, RunFolder, Which
+from .shared.printing import print_line
 
 __all__ = ["export"]
 
@@ -67,7 +68,7 @@ def export(
         force=force,
         metadata={name: json.dumps(value) for name, value in metadata.items()},
     )
-    print(
+    print_line(
         f"{target}: {format}, {target.stat().st_size:,} bytes, "
         f"{trainable_summary(model).deployed:,} parameters; relative difference of the scores "
         f"{difference:.1e}"

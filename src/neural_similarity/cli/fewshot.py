@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .shared.options import DataDir, Force
+from .shared.printing import print_json
 from .shared.settings import list_settings, wanted_settings
 
 __all__ = ["app"]
@@ -192,7 +192,7 @@ def evaluate(
         results = run_tests(opened, tests, force=force)
     if as_json:
         short = [{k: v for k, v in result.items() if k != "accuracies"} for result in results]
-        print(json.dumps({"run": str(run), "results": short}))
+        print_json({"run": str(run), "results": short})
     else:
         show_results(results)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .shared.options import DataDir, Force, RunFolder, Which
+from .shared.printing import print_line
 
 if TYPE_CHECKING:
     from ..convert import LayerSummary, TrainableSummary
@@ -78,8 +79,8 @@ def inspect(
     write_report(report, f"{config.model} on {config.data}, {which} weights", sections)
     print_table(_HEAD, rows)
     for name, value in totals.items():
-        print(f"{name}: {value:,}")
-    print(f"report: {report}")
+        print_line(f"{name}: {value:,}")
+    print_line(f"report: {report}")
 
 
 def _rows(layers: Sequence[LayerSummary], counts: TrainableSummary) -> list[tuple[Any, ...]]:

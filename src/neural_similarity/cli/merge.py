@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .shared.options import DataDir, Force, RunFolder, Which
+from .shared.printing import print_line
 
 __all__ = ["merge"]
 
@@ -74,7 +75,7 @@ def merge(
             **{name: environment[name] for name in ("mean", "std")},
         },
     )
-    print(
+    print_line(
         f"{target}: {counts.deployed:,} parameters, {counts.total:,} before; relative difference "
         f"of the scores {difference:.1e}"
     )

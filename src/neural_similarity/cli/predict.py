@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterable
 from glob import glob, has_magic
 from pathlib import Path
@@ -11,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from .adapt import find_modules_here
 from .shared.options import Force
+from .shared.printing import print_error, print_json, print_line, printable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,13 +63,13 @@ def predict(
     """
     from ..adapt import FewShotClassifier
     from ..errors import RunError
+    from .shared.one_module import named_module_here
 
     if why is not None:
         _check_picture(why, force)
     files = _files(images)
-    if backbone is not None:
-        find_modules_here()
-    classifier = FewShotClassifier.load(folder, backbone)
+    with named_module_here(backbone):
+        classifier = FewShotClassifier.load(folder, backbone)
     examples = classifier.adapted().examples if why is not None else None
     count, first = _predict_files(classifier, files, top, as_json)
     if not count:
@@ -79,7 +77,7 @@ def predict(
     if why is not None and examples is not None:
         _draw(classifier.classes_.tolist(), examples, first, why)
         if count > len(first):
-            print(f"nsl: {why} shows the first {len(first)} of {count:,}", file=sys.stderr)
+            print_error(f"{why} shows the first {len(first)} of {count:,}")
     if count < len(files):
         raise typer.Exit(1)
 
@@ -198,15 +196,17 @@ def _print(classes: list[Any], prediction: _Prediction, top: int, as_json: bool)
     if as_json:
         best = [{"class": name, "probability": share} for name, share in likely]
         line = {"image": str(prediction.file), **best[0], "top": best}
-        print(json.dumps(line, ensure_ascii=False))
+        print_json(line)
     else:
-        print(f"{prediction.file}: " + ", ".join(f"{name} {share:.1%}" for name, share in likely))
+        print_line(
+            f"{prediction.file}: " + ", ".join(f"{name} {share:.1%}" for name, share in likely)
+        )
 
 
 def _print_trouble(file: Path, reason: str, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"image": str(file), "error": reason}, ensure_ascii=False))
-    print(f"nsl: {reason}", file=sys.stderr)
+        print_json({"image": str(file), "error": reason})
+    print_error(reason)
 
 
 def _draw(
@@ -225,7 +225,9 @@ def _draw(
         share, place = one.probabilities.max(0)
         near = [(_pixels(images[n]), str(classes[labels[n]]), cosine[n].item()) for n in nearest]
         name = str(classes[int(place)])
-        rows.append(Explained(one.file.name, _pixels(one.picture), name, share.item(), near))
+        rows.append(
+            Explained(printable(one.file.name), _pixels(one.picture), name, share.item(), near)
+        )
     draw_neighbours(rows, path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from .shared.experiments import Experiments, clone_folder, load_experiments
+from .shared.printing import print_error, print_line
 
 __all__ = ["app"]
 
@@ -72,7 +72,7 @@ def list_(budget: Budget = "short", seeds: Seeds = 3, results: Results = None) -
     """
     experiments = load_experiments()
     for line in experiments.list_tables(budget, seeds, results or experiments.RESULTS):
-        print(line)
+        print_line(line)
 
 
 @app.command()
@@ -140,13 +140,15 @@ def report(
     """
     experiments = load_experiments()
     folder = results or experiments.RESULTS
+    if out is None and not check and Path.cwd() != clone_folder():
+        print_line(f"results: {folder.resolve()}, report: in {clone_folder()}")
     files = experiments.report(
         budget, out=out, page=page, readme=readme, results=folder, check=check
     )
     if check:
-        print("The report agrees with the JSON files.")
+        print_line("The report agrees with the JSON files.")
     for file in files:
-        print(f"wrote {file}")
+        print_line(f"wrote {file}")
 
 
 def _run(
@@ -163,7 +165,7 @@ def _run(
 
     folder = results or experiments.RESULTS
     if Path.cwd() != clone_folder():
-        print(f"results: {folder.resolve()}, runs: {work.resolve()}", flush=True)
+        print_line(f"results: {folder.resolve()}, runs: {work.resolve()}")
     with progress_bar(*TrainingBar.columns()) as bar:
         queue_bar = QueueBar(bar)
         try:
@@ -175,11 +177,11 @@ def _run(
                 work=work,
                 results=folder,
                 data_dir=data_dir,
-                log=lambda line: print(line, flush=True),
+                log=print_line,
                 callback=queue_bar.training,
                 test_callback=queue_bar.tests,
             )
         except KeyboardInterrupt:
             bar.stop()
-            print("nsl: stopped. Run the same command to continue.", file=sys.stderr)
+            print_error("stopped. Run the same command to continue.")
             raise typer.Exit(INTERRUPTED) from None

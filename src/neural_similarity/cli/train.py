@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .shared.options import DataDir, Force
+from .shared.printing import print_error
 from .shared.settings import list_settings, new_folder, wanted_settings
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _train(
 ) -> None:
     """Train one network into a folder, or several into subfolders of it."""
     from ..train import TrainConfig
-    from ..train.distributed import World
+    from ..train.distributed import World, find_device
     from ..train.runs import check_comparison, read_comparison, write_comparison
     from ..train.task import Classification
     from .shared.train_report import report_comparison, report_run
@@ -170,6 +170,7 @@ def _train(
         return
     if comparison is None:
         for config in configs.values():
+            find_device(config.device)
             Classification(config, World())  # raises before anything is written
         if first:
             write_comparison(out, configs, force)
@@ -202,5 +203,5 @@ def _train_one(
             command = shlex.join(["nsl", "train", "--resume", "--out", str(out)])
             hint = f" Continue with: {command}" if can_resume else ""
             if int(os.environ.get("RANK", "0")) == 0:
-                print(f"nsl: stopped.{hint}", file=sys.stderr)
+                print_error(f"stopped.{hint}")
             raise typer.Exit(130) from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from .._io import cache_directory, whole_file
+from .._io import cache_directory, make_private_folder, whole_file
 from .image_sets import MemorySet, fingerprint_of
 
 __all__ = ["cached_json", "cached_set", "key_of"]
@@ -79,7 +79,7 @@ def _keep(path: Path, write: Callable[[Path], object]) -> None:
     A cache that cannot be written costs time at the next start, no more.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         with whole_file(path) as file:
             write(file)
     except (OSError, SafetensorError) as error:

@@ -12,6 +12,7 @@ from typing import Literal
 import torch.nn.functional as F
 
 from .. import _check
+from .._memory import check_fits, check_side
 from ..errors import DataError
 from .augment import Augment, no_augment
 from .image_sets import ImageSet, MemorySet
@@ -128,6 +129,8 @@ def load_dataset(
     _check.known_name(f"load_dataset({name!r})", "split", split, info.splits)
     if image_size is not None and image_size < 1:
         raise DataError(f"load_dataset: expected image_size of at least 1, got {image_size}.")
+    if image_size is not None:
+        check_side("load_dataset", image_size)
     dataset = load(Request(info, split, data_directory(data_dir), image_size, strict))
     if isinstance(dataset, MemorySet) and image_size is not None:
         return _resized(dataset, image_size)
@@ -143,6 +146,8 @@ def _resized(dataset: MemorySet, side: int) -> MemorySet:
     """The same data set with images of another size."""
     if dataset.image_size == (side, side):
         return dataset
+    size = len(dataset) * dataset.in_channels * side**2
+    check_fits(f"load_dataset({dataset.name!r})", "the images", size, "Use a smaller image_size")
     images = F.interpolate(
         dataset.images, size=(side, side), mode="bilinear", antialias=True, align_corners=False
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import RunError
-from ..train.distributed import World, join_world, restarted
+from ..train.distributed import World, find_device, join_world, restarted
 from ..train.runs import check_comparison, read_comparison, write_comparison
 from .config import FewShotConfig
 from .from_settings import stored_config
@@ -209,6 +209,7 @@ def _begin(plan: Plan, tests: list[Trial], resume: bool, force: bool) -> None:
     if resume and not plan.is_comparison and FewShotRun(plan.folder, plan.runs[0].config).exists():
         return None
     for planned in plan:
+        find_device(planned.config.device)
         if planned.starts_from is None:
             run = FewShotRun(planned.folder, planned.config)
             run.test_episodes(tests, FewShotTask(run, World()).trained)

@@ -9,6 +9,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from .._memory import check_fits
 from ..data import ImageSet, MemorySet, dataset_info, load_dataset
 from ..data.augment import Augment, apply_numbers, draw_numbers, no_augment
 from ..data.episodes import Episodes
@@ -129,6 +130,8 @@ def _in_memory(dataset: ImageSet) -> MemorySet:
     if isinstance(dataset, MemorySet):
         return dataset
     size = dataset.image_size
+    total = len(dataset) * dataset.in_channels * prod(size)
+    check_fits(f"few-shot: {dataset.name}", "the images", total, "Use a smaller image_size")
     read = in_threads(
         lambda path: read_image(path, size, middle), dataset.paths, f"decoding {dataset.name}"
     )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from .. import _check
+from .._memory import check_side
 from ..errors import ShapeError
 from ..nn.inventory import predictor_modules
 
@@ -19,11 +20,14 @@ __all__ = [
     "conv_norm_relu",
     "draw_from_he",
     "max_pooled",
+    "most_layers",
     "pooled_side",
 ]
 
 ConvLayer = Callable[..., nn.Conv2d]
 NormLayer = Callable[[int], nn.Module]
+
+_MOST_LAYERS = 2000
 
 
 class Backbone(nn.Module):
@@ -54,6 +58,7 @@ class Backbone(nn.Module):
         where = type(self).__name__
         _check.counts(where, num_classes=num_classes)
         _check.whole_numbers(where, in_channels=in_channels, image_size=image_size)
+        check_side(where, _check.plain_number(image_size))
         self.num_classes = _check.plain_number(num_classes)
         self.in_channels, self.image_size = map(_check.plain_number, (in_channels, image_size))
 
@@ -138,6 +143,12 @@ def draw_from_he(
             name = "parametrizations.weight.original" if parametrized else "weight"
             weight = module.get_parameter(name)
             nn.init.kaiming_normal_(weight, mode=mode, nonlinearity="relu")
+
+
+def most_layers(where: str, layers: int) -> None:
+    """Raise if a network would have more layers than anybody trains."""
+    if layers > _MOST_LAYERS:
+        raise ShapeError(f"{where}: expected at most {_MOST_LAYERS:,} layers, got {layers:,}.")
 
 
 def pooled_side(where: str, image_size: int, poolings: int, entry_halvings: int = 0) -> int:

@@ -20,6 +20,7 @@ from .backbone import (
     conv_norm_relu,
     draw_from_he,
     max_pooled,
+    most_layers,
     pooled_side,
 )
 from .registry import register_model
@@ -175,6 +176,7 @@ def _check_widths(
         )
     for multiple, depth in zip(growth, depths, strict=True):
         _check.whole_numbers("CNN", growth=multiple, depths=depth)
+    most_layers("CNN", sum(depths))
 
 
 def _stem(kind: Stem, channels: int, width: int, norm_layer: NormLayer) -> nn.Sequential:

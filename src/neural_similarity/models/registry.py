@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from .. import _check
+from .._memory import limited_tensors
 from ..convert.attach import attach
 from ..errors import UnknownNameError
 from ..nn.dynamic_similarity import DynamicSimilarity
@@ -93,10 +94,12 @@ def create_model(
         options["image_size"] = image_size
     arguments = {"num_classes": num_classes, "in_channels": in_channels, **options}
     weights = _known_weights(name) if pretrained else None
-    model: Any = make(**{key: _check.plain_number(value) for key, value in arguments.items()})
-    if weights is not None:
-        weights.load_into(model, f"create_model({name!r})")
-    return model if config is None else attach(model, config)
+    advice = "Use smaller options, a smaller image_size or a smaller predictor"
+    with limited_tensors(f"create_model({name!r})", "the network", advice):
+        model: Any = make(**{key: _check.plain_number(value) for key, value in arguments.items()})
+        if weights is not None:
+            weights.load_into(model, f"create_model({name!r})")
+        return model if config is None else attach(model, config)
 
 
 def list_models(pattern: str = "*", pretrained: bool = False) -> list[str]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .. import _check
 from ..errors import ShapeError
-from .backbone import Backbone, ConvLayer, NormLayer, draw_from_he
+from .backbone import Backbone, ConvLayer, NormLayer, draw_from_he, most_layers
 from .registry import register_model
 
 __all__ = ["CONFIGURATIONS", "Configuration", "ResNet"]
@@ -183,6 +183,7 @@ class _ZeroChannels(nn.Module):
 def _blocks(depth: int, stages: int) -> tuple[int, ...]:
     """How many blocks of two layers each stage has."""
     _check.whole_numbers("ResNet", depth=depth, stages=stages)
+    most_layers("ResNet", depth)
     if stages == 4 and depth in _UNEVEN:
         return _UNEVEN[depth]
     count, rest = divmod(depth - 2, 2 * stages)

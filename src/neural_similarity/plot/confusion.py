@@ -55,7 +55,5 @@ def draw_confusion(
 
 def _short(name: str) -> str:
     """A long name without its middle: names of one genus differ in their ends."""
-    # A dollar sign would begin mathematics.
-    name = name.replace("$", r"\$")
     half = (_LONGEST - 1) // 2
     return name if len(name) <= _LONGEST else f"{name[:half]}…{name[-half:]}"

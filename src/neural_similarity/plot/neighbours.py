@@ -68,7 +68,6 @@ def _show(
 
 
 def _short(text: str) -> str:
-    """Text short enough for a title, with dollar signs escaped: they would start a formula."""
+    """Text short enough for a title."""
     half = (_LONGEST - 1) // 2
-    text = text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}"
-    return text.replace("$", r"\$")
+    return text if len(text) <= _LONGEST else f"{text[:half]}…{text[-half:]}"

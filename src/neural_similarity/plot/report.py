@@ -113,7 +113,8 @@ def write_report(path: str | os.PathLike[str], title: str, sections: Sequence[Se
         f"<body><h1>{_text(title)}</h1>\n{body}\n</body></html>\n"
     )
     with whole_file(path) as file:
-        file.write_text(page, encoding="utf-8")
+        # Names of files that are not UTF-8 are shown with the codes of their bytes.
+        file.write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
 def _text(value: object) -> str:

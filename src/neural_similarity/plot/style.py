@@ -25,6 +25,10 @@ GREY = "#767676"
 DIVERGING = "RdBu_r"
 
 _STYLE = {
+    # Names of classes and files are no mathematics, even with dollar signs, and no LaTeX, even if a
+    # matplotlibrc in the current folder says so.
+    "text.parse_math": False,
+    "text.usetex": False,
     "font.size": 9.0,
     "axes.titlesize": 9.0,
     "axes.spines.top": False,

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from .. import _check, structures
+from .._memory import check_fits
 from ..convert import similarity_parameters
 from ..data import (
     ImageSet,
@@ -147,6 +148,9 @@ def build_data(config: TrainConfig, world: World) -> Data:
     """Loaders for training and evaluation, and what the network needs to know about the data."""
     train, test = _image_sets(config)
     side = square(train)
+    batch = min(config.batch_size, max(len(train), len(test))) * train.in_channels
+    advice = "Use a smaller batch_size or image_size"
+    check_fits("train", "a batch of images", 4 * batch * side**2, advice)
     mean, std = train.statistics()
     ranks = {"rank": world.rank, "world_size": world.size, "workers": config.workers}
     return Data(

@@ -35,6 +35,8 @@ class TrainConfig(Settings):
         super().__post_init__()
         self.at_least(0, "workers", "filter_orthogonality")
         self.above(0, "epochs")
+        if self.workers > 256:  # each is a process
+            raise RunError(f"configuration: expected at most 256 workers, got {self.workers}.")
         for name in ("validation", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise RunError(
@@ -76,7 +78,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     name, word = name.strip(), value.strip()
     try:
         return name, tomllib.loads(f"value = {word}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, too many digits, too many brackets
         is_unset = word == "None" or ("." not in name and word.lower() == "none")
     if not is_unset:
         return name, word

@@ -22,7 +22,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import RunError
 
-__all__ = ["World", "each_alone", "join_world", "restarted", "synchronise_batch_norm"]
+__all__ = [
+    "World",
+    "each_alone",
+    "find_device",
+    "join_world",
+    "restarted",
+    "synchronise_batch_norm",
+]
 
 _joined = count()  # how often this process has joined the others
 
@@ -86,7 +93,8 @@ def _attempt() -> str:
     return "attempt" if has_machines else f"attempt-{_restarts()}"
 
 
-def _place(device: str) -> torch.device:
+def find_device(device: str) -> torch.device:
+    """The device of a configuration, if this machine has it."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -100,13 +108,20 @@ def _place(device: str) -> torch.device:
             f"configuration: expected a device of this machine, got {device!r}. PyTorch finds no "
             f"GPU. Use 'cpu' or 'auto'."
         )
+    try:
+        torch.zeros(1, device=place).item()  # "meta" holds no values; others may not be here
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise RunError(
+            f"configuration: expected a device of this machine that can compute, got {device!r}. "
+            f"Use 'cpu' or 'auto'."
+        ) from error
     return place
 
 
 @contextmanager
 def join_world(device: str = "auto") -> Iterator[World]:
     """Join the processes that ``torchrun`` started; without torchrun, a world of one."""
-    place = _place(device)
+    place = find_device(device)
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield World(device=place)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ...adapt import FewShotClassifier
 from ...adapt.report import CLASS_COLUMNS, accuracy_text, class_rows, predict_command
+from .printing import print_line
 from .table import print_table
 
 __all__ = ["print_result"]
@@ -16,14 +17,16 @@ def print_result(classifier: FewShotClassifier, out: Path) -> None:
     validation = classifier.cross_validation_
     if validation.tested:
         print_table(CLASS_COLUMNS, class_rows(classifier))
-        print(
+        print_line(
             f"method {validation.method}: {accuracy_text(validation)}, by {validation.folds}-fold "
             f"cross-validation of {validation.tested} images"
         )
     else:
-        print(f"method {validation.method}: {validation.note}")
+        print_line(f"method {validation.method}: {validation.note}")
     if len(validation.by_method) > 1:
-        print("compared: " + ", ".join(f"{n} {a:.1%}" for n, a in validation.by_method.items()))
+        print_line(
+            "compared: " + ", ".join(f"{n} {a:.1%}" for n, a in validation.by_method.items())
+        )
     for name, reason in validation.left_out.items():
-        print(f"left out: {name} ({reason})")
-    print(f"{out}: see {out / 'report.html'}; {predict_command(classifier, out, 'IMAGE...')}")
+        print_line(f"left out: {name} ({reason})")
+    print_line(f"{out}: see {out / 'report.html'}; {predict_command(classifier, out, 'IMAGE...')}")

@@ -14,6 +14,7 @@ from ...data.fetching.get import find, verify
 from ...data.fetching.sources import SOURCES
 from ...errors import DataError
 from ...plot.contact_sheet import draw_contact_sheet
+from .printing import print_line
 
 __all__ = ["check_data"]
 
@@ -101,7 +102,7 @@ def _print(name: str, root: Path, datasets: dict[str, ImageSet]) -> list[str]:
             skipped |= {bad.path: bad.reason for bad in dataset.skipped}
     console = Console(highlight=False, markup=False)
     console.print(table)
-    print(f"files: {_files(name, root)}")
+    print_line(f"files: {_files(name, root)}")
     _print_list("damaged files", [f"{path} ({reason})" for path, reason in skipped.items()])
     _print_list("classes without images", empty)
     return empty
@@ -122,17 +123,17 @@ def _files(name: str, root: Path) -> str:
 def _print_list(title: str, lines: list[str]) -> None:
     if not lines:
         return
-    print(f"{title}: {len(lines)}")
+    print_line(f"{title}: {len(lines)}")
     for line in lines[:_MOST_NAMES]:
-        print(f"  {line}")
+        print_line(f"  {line}")
     if len(lines) > _MOST_NAMES:
-        print(f"  and {len(lines) - _MOST_NAMES} more")
+        print_line(f"  and {len(lines) - _MOST_NAMES} more")
 
 
 def _draw(name: str, datasets: dict[str, ImageSet], target: Path | None) -> None:
     if target is None:
-        print(f"contact sheet: {name}.png exists and was not changed; --force overwrites it")
+        print_line(f"contact sheet: {name}.png exists and was not changed; --force overwrites it")
         return
     split, dataset = next(iter(datasets.items()))
     draw_contact_sheet(dataset, target, split=split)
-    print(f"contact sheet: {target}")
+    print_line(f"contact sheet: {target}")

@@ -8,11 +8,11 @@ loaded when a command needs them, from the clone that the library itself is in, 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
+
+from .one_module import one_module
 
 __all__ = ["Experiments", "clone_folder", "load_experiments"]
 
@@ -62,24 +62,27 @@ def clone_folder() -> Path:
 
 def load_experiments() -> Experiments:
     """The experiments of the clone that the library is in, and no others."""
+    import neural_similarity
+
     from ...errors import RunError
 
     root = clone_folder()
     folder = root / "experiments"
-    if not (folder / "reproduce.py").is_file():
+    # In a clone the library is in src; elsewhere the folder above may be anybody's.
+    is_clone = Path(neural_similarity.__file__).resolve().parents[1] == root / "src"
+    if not (is_clone and (folder / "reproduce.py").is_file()):
         raise RunError(
             f"nsl reproduce: expected a clone of the repository around the library, got none in "
             f"{root}. The package does not contain the experiments. Clone the repository, install "
             f"it with pip install -e '.[all]', and run this again."
         )
-    if str(root) not in sys.path:
-        sys.path.append(str(root))  # last, so that nothing in the clone hides another module
-    spec = importlib.util.find_spec("experiments")
-    places = [] if spec is None else list(map(Path, spec.submodule_search_locations or ()))
-    if [place.resolve() for place in places] != [folder]:
-        raise RunError(
-            f"nsl reproduce: expected the experiments in {folder}, got another module of that name "
-            f"({', '.join(map(str, places)) or 'a single file'}). It hides ours. Run this from "
-            f"another folder, or remove it from PYTHONPATH."
-        )
-    return cast(Experiments, importlib.import_module("experiments.reproduce"))
+    with one_module(root, "experiments", first=True):
+        package = importlib.import_module("experiments")
+        places = [Path(place).resolve() for place in package.__path__]
+        if places != [folder]:  # somebody imported it before
+            raise RunError(
+                f"nsl reproduce: expected the experiments in {folder}, got another module of that "
+                f"name ({', '.join(map(str, places))}). It hides ours. Run this in a process of "
+                f"its own."
+            )
+        return cast(Experiments, importlib.import_module("experiments.reproduce"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...fewshot import FewShotRun
 from ...plot import Facts, Picture, Section, Table, Text, draw_methods, draw_run, write_report
+from .printing import print_line
 from .table import print_table
 
 __all__ = ["report_methods", "show_results", "training_line"]
@@ -40,13 +41,14 @@ def report_methods(runs: Mapping[str, FewShotRun], results: Results, folder: Pat
     sections.append(Section("Environment", [Facts(facts)]))
     write_report(folder / "report.html", title, sections)
     print_table(head, rows)
-    print(f"plot: {picture}\nreport: {folder / 'report.html'}")
+    print_line(f"plot: {picture}")
+    print_line(f"report: {folder / 'report.html'}")
 
 
 def show_results(results: Sequence[Mapping[str, Any]]) -> None:
     """Print a line for every test."""
     for result in results:
-        print(
+        print_line(
             f"{result['method']} {result['n_way']}-way {result['n_shot']}-shot: accuracy "
             f"{_accuracy(result)}% over {result['episodes']:,} episodes, {result['inference']}, "
             f"{result['adapted']:,} adapted parameters, {result['weights']} weights, "
@@ -59,13 +61,13 @@ def training_line(run: FewShotRun) -> None:
     evaluations = [line for line in run.metrics() if line["kind"] == "eval"]
     if evaluations:
         best = min(evaluations, key=lambda line: line["error"])
-        print(
+        print_line(
             f"{run.config.method}: validation accuracy {100 * (1 - best['error']):.2f} ± "
             f"{100 * best['interval']:.2f}% at step {best['step']:,}, the best of "
             f"{len(evaluations)}"
         )
     else:
-        print(f"{run.config.method}: no validation; tests use the last weights")
+        print_line(f"{run.config.method}: no validation; tests use the last weights")
 
 
 def _table(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from ...fewshot.from_settings import configs_from_settings, stored_config
 from ...fewshot.plan import is_first_process
 from ...train.distributed import join_world, restarted
 from .fewshot_report import report_methods, show_results, training_line
+from .printing import print_error, print_line, printable
 from .progress import TrainingBar, progress_bar
 from .settings import new_folder
 
@@ -64,7 +64,8 @@ def train_one(settings: dict[str, Any], out: Path | None, *, resume: bool, force
         run = train_method(config, folder, resume=resume, force=force, callback=callback)
     if is_first_process():
         training_line(run)
-        print(f"run: {folder}\ntest it with: nsl fewshot eval {shlex.quote(str(folder))}")
+        print_line(f"run: {folder}")
+        print_line(f"test it with: nsl fewshot eval {shlex.quote(str(folder))}")
 
 
 def run_tests(run: FewShotRun, tests: list[Trial], *, force: bool = False) -> list[dict[str, Any]]:
@@ -88,7 +89,7 @@ def stoppable(folder: Path, *again: object) -> Iterator[None]:
         command = shlex.join(["nsl", *map(str, again)])
         if is_first_process():
             hint = f"Continue with: {command}" if begun else "Nothing was written."
-            print(f"nsl: stopped. {hint}", file=sys.stderr)
+            print_error(f"stopped. {hint}")
         raise typer.Exit(130) from None
 
 
@@ -122,7 +123,7 @@ class _TestBar:
     """How many episodes of a test are done."""
 
     def __init__(self, bar: Progress, name: str, test: str | None) -> None:
-        self.bar, self.task = bar, bar.add_task(f"{name} {test}", total=None)
+        self.bar, self.task = bar, bar.add_task(printable(f"{name} {test}"), total=None)
 
     def __call__(self, line: dict[str, Any]) -> None:
         self.bar.update(self.task, completed=line["done"], total=line["total"])

@@ -18,6 +18,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from .printing import printable
+
 __all__ = ["QueueBar", "TrainingBar", "progress_bar"]
 
 
@@ -26,7 +28,7 @@ def progress_bar(*columns: Any) -> Iterator[Progress]:
     """A bar on standard error; hidden if that is not a terminal."""
     console = Console(file=sys.stderr)
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         *columns,
@@ -44,7 +46,7 @@ class TrainingBar:
 
     def __init__(self, bar: Progress, name: str) -> None:
         self.bar, self.name = bar, name
-        self.task = bar.add_task(name, total=None, rate="", loss="", error="")
+        self.task = bar.add_task(printable(name), total=None, rate="", loss="", error="")
         self.error = ""
 
     def __call__(self, line: dict[str, Any]) -> None:
@@ -86,7 +88,7 @@ class QueueBar:
         if name != self.name:
             self._remove()
             self.name = name
-            self.task = self.bar.add_task(name, total=total, rate="", loss="", error="")
+            self.task = self.bar.add_task(printable(name), total=total, rate="", loss="", error="")
         if self.task is not None:
             self.bar.update(self.task, completed=done)
 

@@ -6,6 +6,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .printing import print_line
+
 if TYPE_CHECKING:
     from ...train.settings import Settings
 
@@ -37,4 +39,4 @@ def list_settings(kind: type[Settings]) -> None:
         text = (
             "" if value in (None, {}) else str(value).lower() if value in (True, False) else value
         )
-        print(f"{setting.name:<20} {text!s:<10} {setting.metadata['help']}")
+        print_line(f"{setting.name:<20} {text!s:<10} {setting.metadata['help']}")

@@ -11,6 +11,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from .printing import printable
+
 __all__ = ["print_table"]
 
 
@@ -20,7 +22,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     for column, name in enumerate(head):
         table.add_column(name, justify="left" if column == 0 else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(f"{v:,}" if isinstance(v, int) else str(v)) for v in row))
+        table.add_row(*(Text(f"{v:,}" if isinstance(v, int) else printable(v)) for v in row))
     console = Console(file=sys.stdout)
     # A narrow terminal wraps long lines; text that is cut off here would be lost.
     wide = console.options.update(max_width=10_000)

@@ -11,6 +11,7 @@ from ...convert import trainable_summary
 from ...errors import RunError
 from ...plot import Facts, Picture, Section, Table, Text, draw_comparison, draw_run, write_report
 from ...train import Evaluation, Run
+from .printing import print_line
 from .table import print_table
 
 __all__ = ["report_comparison", "report_run"]
@@ -37,7 +38,7 @@ def report_run(run: Run) -> None:
         ],
     )
     print_table(_HEAD, [_row(run)])
-    print(f"report: {run.folder / 'report.html'}")
+    print_line(f"report: {run.folder / 'report.html'}")
 
 
 def report_comparison(runs: Mapping[str, Run], folder: Path) -> None:
@@ -62,7 +63,8 @@ def report_comparison(runs: Mapping[str, Run], folder: Path) -> None:
         ],
     )
     print_table(_HEAD, rows)
-    print(f"plot: {picture}\nreport: {folder / 'report.html'}")
+    print_line(f"plot: {picture}")
+    print_line(f"report: {folder / 'report.html'}")
 
 
 def _row(run: Run) -> tuple[Any, ...]:

@@ -120,7 +120,9 @@ def _names(path: Path, files: _Files) -> tuple[str, ...]:
         raise DataError(
             f"{path}: expected {files.names!r} to list {files.classes} names, got {_kind(names)}."
         )
-    return tuple(map(str, names))
+    if not all(isinstance(name, str) for name in names):
+        raise DataError(f"{path}: expected {files.names!r} to list words, got other values.")
+    return tuple(names)
 
 
 def _kind(value: object) -> str:

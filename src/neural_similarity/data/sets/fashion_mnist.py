@@ -40,21 +40,27 @@ _CLASSES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
+_MOST_BYTES = 2**28  # the published files have 47 million
 
 
 def read_idx(path: Path, axes: int) -> np.ndarray:
     """An array of bytes in the idx format: two zeros, a type, the axes, their sizes, the bytes."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.read(4 + 4 * axes)
+            if head[:4] != bytes((0, 0, 8, axes)) or len(head) < 4 + 4 * axes:
+                raise _damaged(path, f"a file that begins with {head[:4].hex(' ') or 'nothing'}")
+            shape = struct.unpack(f">{axes}I", head[4:])
+            size = math.prod(shape)
+            if size > _MOST_BYTES:
+                raise _damaged(path, f"one of shape {shape}")
+            content = file.read(size + 1)  # no more, since a small .gz may unpack to terabytes
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(path, f"a file that cannot be unpacked: {error}") from error
-    head = 4 + 4 * axes
-    if content[:4] != bytes((0, 0, 8, axes)) or len(content) < head:
-        raise _damaged(path, f"a file that begins with {content[:4].hex(' ') or 'nothing'}")
-    shape = struct.unpack(f">{axes}I", content[4:head])
-    if len(content) - head != math.prod(shape):
-        raise _damaged(path, f"{len(content) - head} bytes for the shape {shape}")
-    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
+    if len(content) != size:
+        count = "too many" if len(content) > size else f"{len(content)}"
+        raise _damaged(path, f"{count} bytes for the shape {shape}")
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 def _load(request: Request) -> ImageSet:

@@ -3,7 +3,8 @@
 The C++ sources in ``kernels/`` are compiled on first use, once per machine: calling the compiler
 directly needs no build tool and no Python headers, and lets the operator use the vector
 instructions of the processor it runs on, which a prebuilt library could not assume. The library is
-kept in a cache directory under a name that changes with everything it depends on.
+kept in a cache directory under a name that changes with everything it depends on. It is loaded only
+if nobody else could have written it, see :mod:`.trusted_files`.
 
 Nothing here is needed for correct results: without a compiler, :func:`load` returns ``None`` and
 the pure PyTorch path does the work.
@@ -28,6 +29,7 @@ from typing import Any
 import torch
 
 from ..._io import cache_directory, scratch_folder
+from .trusted_files import check_trusted, trusted_folder
 
 __all__ = ["Kernels", "load"]
 
@@ -75,8 +77,7 @@ def _load() -> Kernels | None:
     if switch in ("0", "false", "off", "no") or not _worthwhile():
         return None
     try:
-        load_library: Any = torch.ops.load_library  # carries no types
-        load_library(str(_library()))
+        _load_library()
         operators = torch.ops.neural_similarity_cpu
         return Kernels(operators.forward.default, operators.backward.default)
     except Exception as error:  # whatever a compiler or a loader does, there is another path
@@ -95,17 +96,32 @@ def _worthwhile() -> bool:
     return capability in _ISA_FLAGS or platform.machine() not in ("x86_64", "AMD64")
 
 
-def _library() -> Path:
-    """The path of the library for this source, PyTorch and processor, built if it is not there."""
-    flags = _flags()
+def _load_library() -> None:
+    """Load the library. One that cannot be loaded is built again, unless a new one failed too."""
+    path, flags = _path(), _flags()
+    failed = path.with_suffix(".failed")
+    load: Any = torch.ops.load_library  # carries no types
+    if _is_whole(path):
+        try:
+            load(str(path))
+        except OSError:
+            if failed.exists():  # or every process would spend its time on building
+                raise
+        else:
+            return
+    _build(path, flags)
+    failed.touch()
+    load(str(path))
+    failed.unlink()
+
+
+def _path() -> Path:
+    """Where the library for this source, PyTorch and processor is, or will be."""
     key = hashlib.sha256()
     sources = (file.read_text() for file in sorted(_SOURCES.iterdir()))
-    for part in (*sources, torch.__version__, platform.machine(), *flags):
+    for part in (*sources, torch.__version__, platform.machine(), *_flags()):
         key.update(part.encode() + b"\0")
-    path = cache_directory() / f"kernels-{key.hexdigest()[:20]}.so"
-    if not _is_whole(path):
-        _build(path, flags)
-    return path
+    return trusted_folder(cache_directory()) / f"kernels-{key.hexdigest()[:20]}.so"
 
 
 def _is_whole(path: Path) -> bool:
@@ -113,6 +129,8 @@ def _is_whole(path: Path) -> bool:
     digest = path.with_suffix(".sha256")
     if not (path.exists() and digest.exists()):
         return False
+    check_trusted(path)
+    check_trusted(digest)
     return digest.read_text() == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -135,7 +153,6 @@ def _build(path: Path, flags: tuple[str, ...]) -> None:
     from torch.utils.cpp_extension import include_paths, library_paths
 
     compiler = _compiler()
-    path.parent.mkdir(parents=True, exist_ok=True)
     _LOGGER.warning(
         "neural_similarity: building the compiled operator, once, about 15 s (%s)", path
     )
@@ -150,6 +167,8 @@ def _build(path: Path, flags: tuple[str, ...]) -> None:
         )
         digest = built.with_suffix(".sha256")
         digest.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
+        for file in (built, digest):  # whatever the umask allows
+            file.chmod(file.stat().st_mode & ~0o022)
         built.replace(path)
         digest.replace(path.with_suffix(".sha256"))
 
