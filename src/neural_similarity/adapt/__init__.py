@@ -8,22 +8,37 @@ The main names:
   :class:`FeatureExtractor`: shipped ones by name, or those of a run, a file, timm or a function.
 - :class:`Preprocessing`: how images are brought to the size and scale that a network reads.
 - :func:`save_backbone`: write a network for use as a backbone.
+- :func:`cross_validate`, :func:`fold_numbers`, :func:`near_duplicates`: tests of any methods on
+  images, and how images are divided for that.
+- :class:`Calibration`, :func:`measure_calibration`: confidence against how often it is right.
+- :class:`Rejection`, :func:`fit_rejection`: which images are none of the classes.
 - :class:`AdaptedNetwork`: the resulting ``nn.Module``, from images to scores.
 """
 
 from .backbones import FeatureExtractor, list_backbones, load_backbone, save_backbone
+from .calibration import Calibration, measure_calibration
 from .classifier import FewShotClassifier
-from .cross_validation import CrossValidation
+from .cross_validation import CrossValidation, cross_validate
+from .duplicates import near_duplicates
+from .folds import fold_numbers
 from .methods import AdaptedNetwork
 from .preprocessing import Preprocessing
+from .rejection import Rejection, fit_rejection
 
 __all__ = [
     "AdaptedNetwork",
+    "Calibration",
     "CrossValidation",
     "FeatureExtractor",
     "FewShotClassifier",
     "Preprocessing",
+    "Rejection",
+    "cross_validate",
+    "fit_rejection",
+    "fold_numbers",
     "list_backbones",
     "load_backbone",
+    "measure_calibration",
+    "near_duplicates",
     "save_backbone",
 ]
