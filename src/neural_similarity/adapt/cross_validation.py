@@ -1,100 +1,70 @@
 """The accuracy of a method on new images, estimated by cross-validation.
 
-Every image is scored once, by a classifier that was trained without it. If one of several methods
-is chosen, the accuracy of the best is too optimistic: it is the best partly by chance. So each fold
-is classified by the method that was best on the *other* folds, which is independent of this one,
-and the accuracy of that is reported for the choice.
+Every image is scored once by each method, trained without the image. One method is chosen, and
+:mod:`~neural_similarity.adapt.accuracy_estimate` says how good it is on new images. The same scores
+tell how well confidences are calibrated, and which labels are likely wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ..train.evaluate import Evaluation
-from .methods import METHODS, Adapter
+from .accuracy_estimate import estimate_accuracy, extrapolation
+from .calibration import held_out_probabilities, measure_calibration, temperature
+from .duplicates import duplicate_groups
+from .folds import NEVER, fold_numbers
+from .validation_result import CrossValidation, Rows
+from .wrong_labels import likely_wrong_labels
 
-__all__ = ["CrossValidation", "cross_validate", "fold_numbers", "temperature"]
-
-_NEVER = -1
-_TEMPERATURES = 2.0 ** torch.arange(-5.0, 5.25, 0.25)
+__all__ = ["CrossValidation", "Method", "cross_validate"]
 
 
-@dataclass(frozen=True)
-class CrossValidation:
-    """The result of cross-validation.
+class Method(Protocol):
+    """What is tested: an :class:`~neural_similarity.adapt.methods.Adapter`, for example."""
 
-    Attributes:
-        method: the method that was chosen, or the only one.
-        accuracy: of the whole procedure, choice included; None if nothing could be tested.
-        interval: Wilson's 95% interval of the accuracy.
-        tested: how many images were tested, each once.
-        folds: how many folds were left out in turn; 0 if none.
-        by_method: accuracy of each method; the highest of several is too optimistic.
-        confusion: ``(n_way, n_way)``, images of class i (row) that were predicted as j (column).
-        temperature: the scores are divided by it, so that their softmax gives probabilities.
-        note: how to read these numbers.
-        left_out: methods that were not compared, and why.
-    """
+    def fit(self, rows: Tensor) -> Any:
+        """What is learned from the images in these rows."""
 
-    method: str
-    accuracy: float | None
-    interval: tuple[float, float] | None
-    tested: int
-    folds: int
-    by_method: Mapping[str, float]
-    confusion: NDArray[np.int64] = field(repr=False)
-    temperature: float
-    note: str
-    left_out: Mapping[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a file."""
-        return {**vars(self), "by_method": dict(self.by_method), "left_out": dict(self.left_out),
-                "confusion": self.confusion.tolist()}  # fmt: skip
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> CrossValidation:
-        """The inverse of :meth:`to_dict`."""
-        interval = values["interval"]
-        return cls(
-            **{
-                **values,
-                "interval": None if interval is None else (interval[0], interval[1]),
-                "confusion": np.array(values["confusion"], np.int64),
-            }
-        )
+    def scores(self, learned: Any, rows: Tensor) -> Tensor:
+        """Scores ``(n, n_way)`` of the images in these rows."""
 
 
 def cross_validate(
-    adapters: Mapping[str, Adapter],
+    adapters: Mapping[str, Method],
     labels: Tensor,
     n_way: int,
     folds: int,
     seed: int,
     callback: Callable[[int, int], None] | None = None,
+    groups: Tensor | None = None,
 ) -> CrossValidation:
     """Test every method on images that it was not trained on, and choose one.
 
+    Every method is fitted once a fold. The chosen one is fitted once more a fold, without two
+    folds, if there are at least three.
+
     Args:
-        adapters: the methods to choose from.
+        adapters: the methods to choose from; among equally good ones the first is chosen.
         labels: ``(N,)``.
         n_way: how many classes there are.
         folds: the number of folds, if classes have so many images.
         seed: seed of the division.
         callback: is called with the number of fits done and the total.
+        groups: ``(N,)``, the same number for images that stay in one fold, as
+            :func:`~neural_similarity.adapt.near_duplicates` gives it.
     """
-    names = [name for name in METHODS if name in adapters]
-    parts = fold_numbers(labels, folds, seed)
+    names = list(adapters)
+    groups = torch.arange(len(labels)) if groups is None else groups
+    parts = fold_numbers(labels, folds, seed, groups)
     count = int(parts.max()) + 1
     if count < 2:
-        return _untested(names, n_way)
+        return _untested(names, n_way, labels, groups)
+    total = count * len(names) + (count if count > 2 else 0)
     scores = {name: torch.zeros(len(labels), n_way) for name in names}
     for number in range(count):
         train, test = (parts != number).nonzero()[:, 0], (parts == number).nonzero()[:, 0]
@@ -102,97 +72,125 @@ def cross_validate(
             learned = adapters[name].fit(train)
             scores[name][test] = adapters[name].scores(learned, test)
             if callback is not None:
-                callback(number * len(names) + place + 1, count * len(names))
-    return _judge(names, scores, labels, parts, n_way)
+                callback(number * len(names) + place + 1, total)
+    tested = parts != NEVER
+    right = {name: (scores[name].argmax(1) == labels)[tested].sum().item() for name in names}
+    chosen = max(names, key=lambda name: right[name])  # the first of equally good ones
+    fewer, factor = None, 0.0
+    if count > 2:
+        done = count * len(names)
+        tick = None if callback is None else lambda fits: callback(done + fits, total)
+        fewer, factor = _with_fewer_images(adapters[chosen], labels, parts, tick)
+    return _judge(chosen, scores, labels, parts, groups, fewer, factor)
 
 
-def fold_numbers(labels: Tensor, folds: int, seed: int) -> Tensor:
-    """The fold ``(N,)`` in which each image is tested; −1 for the only image of its class.
+def _with_fewer_images(
+    method: Method, labels: Tensor, parts: Tensor, callback: Callable[[int], None] | None
+) -> tuple[Tensor, float]:
+    """How often the method is right without two folds, and the factor of the extrapolation.
 
-    The images of a class go to different folds, as far as there are enough. There are no more folds
-    than images in the largest class.
-
-    >>> fold_numbers(torch.tensor([0, 0, 1, 1, 2]), 5, seed=0).sort().values.tolist()
-    [-1, 0, 0, 1, 1]
+    Without fold i and the next one, all images of the two are tested, so most are tested twice. An
+    image of the second fold stays in the training set if its class would be missing there.
     """
-    counts = torch.bincount(labels)
-    count = min(folds, int(counts.max()))
-    generator = torch.Generator().manual_seed(seed)
-    parts = torch.full_like(labels, _NEVER)
-    offset = 0  # where the next class begins, so that folds have similar sizes
-    for way, members in enumerate(counts.tolist()):
-        order = torch.randperm(members, generator=generator)
-        if members > 1 and count > 1:
-            rows = (labels == way).nonzero()[:, 0][order]
-            parts[rows] = (torch.arange(members) + offset) % count
-            offset += members
-    return parts
-
-
-def temperature(scores: Tensor, labels: Tensor) -> float:
-    """The divisor of scores for which their softmax fits how often predictions are correct.
-
-    One more image, with equal weight for every class, keeps it above zero if all are correct.
-    """
-    if not len(scores):
-        return 1.0
-    typical = scores.sort(1).values.mean(0)
-    losses = []
-    for value in _TEMPERATURES.tolist():
-        log_probabilities = (scores / value).log_softmax(1)
-        loss = -log_probabilities[torch.arange(len(labels)), labels].sum()
-        losses.append(loss - (typical / value).log_softmax(0).mean())
-    return _TEMPERATURES[int(torch.stack(losses).argmin())].item()
+    count = int(parts.max()) + 1
+    right, tests = torch.zeros(len(labels)), torch.zeros(len(labels))
+    sizes = []
+    for number in range(count):
+        first, second = parts == number, parts == (number + 1) % count
+        kept = torch.isin(labels, labels[~(first | second)])
+        test = first | (second & kept)
+        rows = test.nonzero()[:, 0]
+        learned = method.fit((~test).nonzero()[:, 0])
+        right[rows] += (method.scores(learned, rows).argmax(1) == labels[rows]).float()
+        tests[rows] += 1
+        sizes.append((~test).sum().item())
+        if callback is not None:
+            callback(number + 1)
+    usual = len(labels) - (parts != NEVER).sum().item() / count
+    factor = extrapolation(sum(sizes) / count, usual, len(labels))
+    return right / tests.clamp(min=1), factor
 
 
 def _judge(
-    names: list[str], scores: Mapping[str, Tensor], labels: Tensor, parts: Tensor, n_way: int
+    chosen: str,
+    scores: Mapping[str, Tensor],
+    labels: Tensor,
+    parts: Tensor,
+    groups: Tensor,
+    fewer: Tensor | None,
+    factor: float,
 ) -> CrossValidation:
-    tested = parts != _NEVER
-    correct = torch.stack([scores[name].argmax(1) == labels for name in names]).float()
-    predictions = torch.full_like(labels, _NEVER)
-    for number in range(int(parts.max()) + 1):
-        here = parts == number
-        others = correct[:, tested & ~here].sum(1)
-        best = names[int(others.argmax())]
-        predictions[here] = scores[best][here].argmax(1)
-    chosen = names[int(correct[:, tested].sum(1).argmax())]
-    truth, predicted = labels[tested], predictions[tested]
+    names, n_way = list(scores), scores[chosen].shape[1]
+    rows = (parts != NEVER).nonzero()[:, 0]
+    truth = labels[rows]
+    correct = torch.stack([scores[name][rows].argmax(1) == truth for name in names]).float()
+    accuracy, interval = estimate_accuracy(
+        correct, names.index(chosen), groups[rows], None if fewer is None else fewer[rows], factor
+    )
+    tests = scores[chosen][rows]
+    probabilities = held_out_probabilities(tests, truth, parts[rows])
+    guess, certainty = tests.argmax(1), probabilities.max(1).values
+    predicted, confidence = torch.full_like(labels, NEVER), torch.zeros(len(labels))
+    predicted[rows], confidence[rows] = guess, certainty
     confusion = torch.zeros(n_way, n_way, dtype=torch.int64)
-    confusion.index_put_((truth, predicted), torch.ones_like(truth), accumulate=True)
-    errors, images = int((truth != predicted).sum()), len(truth)
-    low, high = Evaluation(errors, images, 0.0).interval()
-    lone = int((torch.bincount(labels, minlength=n_way) == 1).sum())
+    confusion.index_put_((truth, guess), torch.ones_like(truth), accumulate=True)
+    duplicates, conflicts = _duplicates(groups, labels)
+    untested = len(labels[parts == NEVER].unique())
     return CrossValidation(
         method=chosen,
-        accuracy=1 - errors / images,
-        interval=(1 - high, 1 - low),
-        tested=images,
+        accuracy=accuracy,
+        interval=interval,
+        tested=len(rows),
         folds=int(parts.max()) + 1,
-        by_method={n: r.item() for n, r in zip(names, correct[:, tested].mean(1), strict=True)},
+        by_method={n: r.item() for n, r in zip(names, correct.mean(1), strict=True)},
         confusion=confusion.numpy(),
-        temperature=temperature(scores[chosen][tested], truth),
-        note=" ".join(_notes(len(names), lone)),
+        temperature=temperature(tests, truth),
+        note=" ".join(_notes(len(names), fewer is not None, untested, len(duplicates))),
+        predicted=predicted.numpy(),
+        confidence=confidence.double().numpy().round(4),
+        before=measure_calibration(tests.softmax(1), truth),
+        after=measure_calibration(probabilities, truth),
+        suspects=likely_wrong_labels(probabilities, truth, rows),
+        duplicates=duplicates,
+        conflicts=conflicts,
     )
 
 
-def _notes(methods: int, lone: int) -> list[str]:
+def _duplicates(groups: Tensor, labels: Tensor) -> tuple[tuple[Rows, ...], tuple[Rows, ...]]:
+    duplicates = duplicate_groups(groups)
+    conflicts = (group for group in duplicates if len(labels[list(group)].unique()) > 1)
+    return duplicates, tuple(conflicts)
+
+
+def _notes(methods: int, extrapolated: bool, untested: int, duplicates: int) -> list[str]:
     notes = ["Every image was tested by a classifier that was trained without it."]
     if methods > 1:
         notes.append(
-            "Each fold was classified by the method that was best on the other folds, so the "
-            "accuracy is not too optimistic; the highest of the single methods' accuracies is."
+            "The accuracies of the single methods are those of the tests; the highest of them is "
+            "too optimistic, because it is the highest partly by chance. The accuracy on new "
+            "images is corrected for that."
         )
-    if lone:
+    if extrapolated:
         notes.append(
-            f"{lone} class(es) have a single image, which was used for training and not tested."
+            "It is also extrapolated to the final classifier, which learned from all images."
+        )
+    if duplicates:
+        notes.append(
+            f"{duplicates} group(s) of near-identical images were kept together, so that none was "
+            "tested by a classifier that had learned from its copy."
+        )
+    if untested:
+        notes.append(
+            f"{untested} class(es) have a single image, or only near-identical ones, which were "
+            "used for training and not tested."
         )
     return notes
 
 
-def _untested(names: list[str], n_way: int) -> CrossValidation:
+def _untested(names: list[str], n_way: int, labels: Tensor, groups: Tensor) -> CrossValidation:
     preferred = "proto" if "proto" in names else names[0]
     choice = "" if len(names) == 1 else f" Method {preferred!r} was used without a comparison."
+    duplicates, conflicts = _duplicates(groups, labels)
     return CrossValidation(
         method=preferred,
         accuracy=None,
@@ -202,6 +200,10 @@ def _untested(names: list[str], n_way: int) -> CrossValidation:
         by_method={},
         confusion=np.zeros((n_way, n_way), np.int64),
         temperature=1.0,
-        note="Every class has a single image, or there was one fold, so the accuracy could not be "
-        f"estimated.{choice}",
+        note="Not tested: every class has a single image, or there was one fold. So the accuracy "
+        "could not be estimated, and confidences are not calibrated." + choice,
+        predicted=np.full(len(labels), NEVER, np.int64),
+        confidence=np.zeros(len(labels)),
+        duplicates=duplicates,
+        conflicts=conflicts,
     )

@@ -1,0 +1,94 @@
+"""None of these: images that are unlike every class."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import RunError
+from .folds import NEVER
+
+__all__ = ["Rejection", "fit_rejection"]
+
+
+class Rejection(nn.Module):
+    r"""How unlike every class an image is, and from where on it counts as none of them.
+
+    .. math:: d(x) = 1 - \max_c \frac{x \cdot m_c}{\|x\|\,\|m_c\|}
+
+    with x the features of an image and :math:`m_c` the mean of the unit features of class c. An
+    image with a distance above ``threshold`` is none of these classes. The features may have unit
+    length or not.
+
+    Args:
+        means: ``(n_way, D)``.
+        threshold: the largest distance of images that count as one of the classes.
+
+    Shapes: features ``(N, D)`` in, distances ``(N,)`` out, at n_way · D multiply-adds an image.
+
+    Example:
+        >>> rejection = Rejection(torch.eye(2, 3), threshold=0.5)
+        >>> rejection(torch.tensor([[2.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
+        tensor([0., 1.])
+        >>> rejection.accepts(torch.tensor([[2.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))
+        tensor([ True, False])
+    """
+
+    means: Tensor
+    threshold: Tensor
+
+    def __init__(self, means: Tensor, threshold: float) -> None:
+        super().__init__()
+        self.register_buffer("means", F.normalize(means))
+        self.register_buffer("threshold", torch.tensor(threshold, dtype=means.dtype))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return 1 - (F.normalize(features) @ self.means.mT).amax(1)
+
+    def accepts(self, features: Tensor) -> Tensor:
+        """Whether each image is like one of the classes."""
+        distances: Tensor = self(features)
+        return distances <= self.threshold
+
+
+def fit_rejection(
+    features: Tensor, labels: Tensor, n_way: int, parts: Tensor, accept: float = 0.95
+) -> Rejection | None:
+    """A threshold that accepts this share of new images of the classes; None without tests.
+
+    The distance of every image is measured from class means without its fold. Of n such distances,
+    the threshold is the ⌈accept · (n + 1)⌉-th smallest: new images of the classes are then accepted
+    at least that often on average (Vovk et al. 2005, conformal prediction), and slightly more
+    often, because the means of all images are better than those without a fold. Below 19 images the
+    threshold is the largest distance, and the share may be less than 95 %.
+
+    Measured (``python -m experiments.trust``): of new images of the classes, the stated share.
+
+    Args:
+        features: ``(N, D)``.
+        labels: ``(N,)``.
+        n_way: how many classes there are.
+        parts: ``(N,)``, the fold of each image, as
+            :func:`~neural_similarity.adapt.fold_numbers` gives it.
+        accept: the share of images of the classes that is accepted.
+    """
+    if not 0 < accept < 1:
+        raise RunError(f"fit_rejection: expected accept between 0 and 1, got {accept!r}.")
+    distances = []
+    for number in parts[parts != NEVER].unique():
+        here = parts == number
+        means = _means(features[~here], labels[~here], n_way)
+        distances.append(Rejection(means, 0.0)(features[here]))
+    if not distances:
+        return None
+    ordered = torch.cat(distances).sort().values
+    place = min(ceil(accept * (len(ordered) + 1)), len(ordered))
+    return Rejection(_means(features, labels, n_way), ordered[max(place, 1) - 1].item())
+
+
+def _means(features: Tensor, labels: Tensor, n_way: int) -> Tensor:
+    unit = F.normalize(features)
+    return torch.stack([unit[labels == way].mean(0) for way in range(n_way)])
