@@ -28,10 +28,13 @@ from .backbones.load import (
 )
 from .backbones.network_output import check_finite
 from .cross_validation import CrossValidation, cross_validate
+from .duplicates import near_duplicates
 from .feature_cache import open_cache
+from .folds import fold_numbers
 from .inputs import check_lengths, label_array, listed, numbered
 from .methods import METHODS, AdaptedNetwork, Adapter, can_adapt, make_adapter, takes_long
 from .preprocessing import Preprocessing, in_batches, read_all
+from .rejection import fit_rejection
 from .storage import Adapted, Examples, load_adapted, save_adapted
 from .training_images import TrainingImages, embed_images
 
@@ -123,7 +126,9 @@ class FewShotClassifier:
         classes, numbers = numbered(labels, len(examples))
         adapters, left_out = self._adapters(examples, numbers, len(classes), callback)
         on_fit = partial(callback, "fits") if callback is not None else None
-        validation = cross_validate(adapters, numbers, len(classes), folds, seed, on_fit)
+        data = next(iter(adapters.values())).data
+        groups = near_duplicates(data.features, numbers, data.mirrored)
+        validation = cross_validate(adapters, numbers, len(classes), folds, seed, on_fit, groups)
         validation = replace(validation, left_out=left_out)
         adapter = adapters[validation.method]
         network = adapter.network(adapter.fit(torch.arange(len(numbers))))
@@ -134,6 +139,8 @@ class FewShotClassifier:
         self.model_, self.backbone_ = network, adapter.data.backbone
         names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in examples]
         features = adapter.features_in(network)
+        parts = fold_numbers(numbers, folds, seed, groups)
+        network.rejection = fit_rejection(features, numbers, len(classes), parts)
         self._examples = Examples(adapter.data.thumbnails, numbers, features, names)
         return self
 
@@ -151,6 +158,17 @@ class FewShotClassifier:
         """Probabilities ``(N, n_classes)``, in the order of ``classes_``."""
         scores, _ = self.scores_and_features(images)
         return scores.softmax(1).numpy()
+
+    def is_known(self, images: Sequence[Any] | Tensor) -> NDArray[np.bool_]:
+        """Whether each image is like one of the classes, or else none of these.
+
+        Of new images of the classes, some 95 % are (:class:`~neural_similarity.adapt.Rejection`).
+        Without cross-validation nothing is known about that, and all are.
+        """
+        _, features = self.scores_and_features(images)
+        rejection = self.model_.rejection
+        known = rejection.accepts(features) if rejection else torch.ones(len(features)).bool()
+        return known.numpy()
 
     def score(self, images: Sequence[Any] | Tensor, labels: Sequence[Hashable]) -> float:
         """The share of images that are classified correctly."""

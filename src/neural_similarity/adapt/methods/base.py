@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..rejection import Rejection
 from ..training_images import TrainingImages
 
 __all__ = ["AdaptedNetwork", "Adapter"]
@@ -19,13 +20,25 @@ _BATCH = 64
 class AdaptedNetwork(nn.Module):
     """Images to scores: a backbone and a linear layer on its features.
 
-    The softmax of the scores is the probability of each class. ``unit`` scales the features to unit
-    length.
+    The softmax of the scores is the probability of each class.
+
+    Args:
+        backbone: images to features.
+        classifier: features to scores.
+        unit: whether the features are scaled to unit length.
+        rejection: says which images are none of the classes; None if that is unknown.
     """
 
-    def __init__(self, backbone: nn.Module, classifier: nn.Linear, unit: bool) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        classifier: nn.Linear,
+        unit: bool,
+        rejection: Rejection | None = None,
+    ) -> None:
         super().__init__()
         self.backbone, self.classifier, self.unit = backbone, classifier, unit
+        self.rejection = rejection
 
     def features(self, images: Tensor) -> Tensor:
         features: Tensor = self.backbone(images).flatten(1)
