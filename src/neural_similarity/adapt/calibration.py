@@ -121,9 +121,8 @@ def temperature(scores: Tensor, labels: Tensor) -> float:
     if not len(scores):
         return 1.0
     typical = scores.sort(1).values.mean(0)
-    losses = []
-    for value in _TEMPERATURES.tolist():
-        log_probabilities = (scores / value).log_softmax(1)
-        loss = -log_probabilities[torch.arange(len(labels)), labels].sum()
-        losses.append(loss - (typical / value).log_softmax(0).mean())
-    return _TEMPERATURES[int(torch.stack(losses).argmin())].item()
+    divisors = _TEMPERATURES.to(scores)[:, None, None]
+    log_probabilities = (scores / divisors).log_softmax(2)
+    losses = -log_probabilities[:, torch.arange(len(labels)), labels].sum(1)
+    losses = losses - (typical / divisors).log_softmax(2).mean((1, 2))
+    return _TEMPERATURES[int(losses.argmin())].item()
