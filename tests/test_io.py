@@ -90,7 +90,7 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path):
 @pytest.mark.parametrize("error", [Interrupted, OSError])
 @pytest.mark.parametrize("step", range(10))
 def test_interrupted_at_any_step_of_a_swap(way, step, error, tmp_path, monkeypatch):
-    """A swap file by file takes ten moves at most: a kill of the block, or a refusal by the disk."""
+    """A swap file by file takes up to ten moves: Ctrl-C, or a refusal by the disk, at each."""
     out, moves, rename = tmp_path / "out", 0, Path.rename
     write(out, OLD)
 

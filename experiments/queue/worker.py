@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -197,9 +198,10 @@ class Queue:
             names = (run.folder.with_name(f"{run.folder.name}.old-{n}") for n in count(1))
             aside = next(name for name in names if not name.exists())
             self.log(f"{job.name}: an earlier run has other settings; renamed to {aside.name}")
-            run.folder.rename(aside)
-            if commits.is_file():
-                commits.rename(aside.with_name(f"{aside.name}.commits"))
+            with run.alone() if run.folder.is_dir() else nullcontext():
+                if commits.is_file():  # first: at a kill after it, the same is done again
+                    commits.rename(aside.with_name(f"{aside.name}.commits"))
+                run.folder.rename(aside)
 
     def _commits(self, job: Job) -> list[str]:
         """Every version of the code that has worked on a run, the current one last."""

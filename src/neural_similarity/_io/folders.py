@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .locks import locked
-from .scratch import remove_leftovers, scratch_folder, speaks_of
+from .scratch import JOURNAL, entries, remove_leftovers, scratch_folder, speaks_of
 from .swap import exchange, finish_swaps, swap_files
 
 __all__ = ["alone_in", "settle", "whole_folder"]
@@ -30,10 +30,11 @@ def alone_in(folder: Path) -> Iterator[bool]:
 
 
 def settle(folder: Path) -> None:
-    """Finish or remove what a killed process left in a folder, if no other process has it."""
-    if folder.is_dir():
+    """Finish or remove what a killed process left in a folder; usually there is nothing."""
+    if entries(folder, JOURNAL):  # else nobody's lock is in question
         with alone_in(folder):
             pass
+    remove_leftovers(folder)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from ... import _check
 from ...errors import FetchError
 from ..registry import dataset_info
 from .archives import unpack
-from .download import digest, fetch_file
+from .download import digest, fetch_file, fetched_archive
 from .sources import SOURCES, RemoteFile, Source
 
 __all__ = ["Callback", "Got", "find", "get_data", "verify"]
@@ -113,16 +113,12 @@ def _is_done(source: Source, file: RemoteFile, root: Path) -> bool:
 
 
 def _fetch(file: RemoteFile, place: Path, force: bool, callback: Callback | None) -> None:
-    target = place.with_name(file.name) if file.archive else place
-    brought = fetch_file(
-        file.url,
-        target,
-        file.checksum,
-        size=file.size,
-        replace=force,
-        progress=partial(callback, file.name) if callback else None,
-    )
-    if file.archive:
-        unpack(target, place, replace=force)
-        if brought:  # an archive that somebody put there is theirs
-            target.unlink()
+    progress = partial(callback, file.name) if callback else None
+    if not file.archive:
+        fetch_file(file.url, place, file.checksum, size=file.size, replace=force, progress=progress)
+        return
+    target = place.with_name(file.name)
+    with fetched_archive(
+        file.url, target, file.checksum, size=file.size, replace=force, progress=progress
+    ) as archive:
+        unpack(archive, place, replace=force)
