@@ -17,8 +17,8 @@ from neural_similarity.train import Run, TrainConfig
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 WAYS = ("exchange", "files", "inside")
 """Folders are swapped in one step; file by file; and while somebody works in the old one."""
-_OLD = {"a": "old a", "b": "old b", "only-old": "gone afterwards"}
-_NEW = {"a": "new a", "b": "new b", "only-new": "not there before"}
+OLD = {"model": "old model", "labels": "old labels", "only-old": "gone afterwards"}
+NEW = {"model": "new model", "labels": "new labels", "only-new": "not there before"}
 
 
 def _file(new: Path, out: Path) -> None:
@@ -27,7 +27,7 @@ def _file(new: Path, out: Path) -> None:
 
 def _folder(new: Path, out: Path) -> None:
     with _io.whole_folder(out) as folder:
-        for name, text in _NEW.items():
+        for name, text in NEW.items():
             (folder / name).write_text(text)
 
 
@@ -65,7 +65,7 @@ def write_old(kind: str, out: Path, adapted: Path) -> None:
         (out / "none" / "config.json").write_text(json.dumps(settings))
         (out / "comparison.json").write_text(json.dumps({"none": settings}))
     else:
-        for name, text in _OLD.items():
+        for name, text in OLD.items():
             (out / name).write_text(text)
 
 
@@ -75,7 +75,7 @@ def write_new(kind: str, new: Path, adapted: Path) -> None:
     if kind == "adapted":
         (new / "out").symlink_to(adapted)
     if kind == "data":
-        (new / "out.zip").write_bytes(zipped({f"out/{k}": v.encode() for k, v in _NEW.items()}))
+        (new / "out.zip").write_bytes(zipped({f"out/{k}": v.encode() for k, v in NEW.items()}))
 
 
 def replace(kind: str, way: str, handled: str, new: str, out: str) -> None:
