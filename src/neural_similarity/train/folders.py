@@ -94,15 +94,21 @@ def replaced(folder: Path) -> Iterator[Path]:
     """
     check_replaceable(folder)
     with ExitStack() as stack:
-        for inside in (path for path in foreign_entries(folder) if path.is_dir()):
+        for inside in _folders_in(folder):
             stack.enter_context(alone(inside))
-            if has_writers(inside):
-                raise _busy(inside)
-        if has_writers(folder):
-            raise _busy(folder)
+        for place in (folder, *_folders_in(folder)):
+            if has_writers(place):
+                raise _busy(place)
         yield stack.enter_context(
             whole_folder(folder, lambda: check_replaceable(folder), keep=True)
         )
+
+
+def _folders_in(folder: Path) -> Iterator[Path]:
+    for path in foreign_entries(folder):
+        if path.is_dir():
+            yield path
+            yield from _folders_in(path)
 
 
 def _busy(folder: Path) -> RunError:
