@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 
 from neural_similarity.errors import DivergedError, RunError
 from neural_similarity.fewshot import FewShotConfig, FewShotRun, Trial, train_method
-from neural_similarity.train import Run, TrainConfig, locked, train
+from neural_similarity.train import Run, TrainConfig, locked, settle, train
 
 from ..code_version import commit
 from ..records import Record, read_record, record_file, write_record, write_text
@@ -71,6 +71,8 @@ class Queue:
     def run(self, jobs: Sequence[Job]) -> None:
         """Run the jobs without a result, and wait for those that other processes run."""
         commit()  # remembered now: the code that runs stays, whatever is committed meanwhile
+        for folder in {self._file(job).parent for job in jobs}:
+            settle(folder)  # a process that was killed may have left something
         waiting = 0
         while missing := self.missing(jobs):
             if any(self._try(job) for job in missing):

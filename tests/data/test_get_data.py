@@ -132,6 +132,22 @@ def test_the_archive_of_a_killed_get_is_taken_up_again(server, tmp_path, name):
         assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
 
 
+@pytest.mark.parametrize("name", ["cifar10", "omniglot"])
+def test_what_was_left_after_all_was_in_place_is_removed(server, tmp_path, name):
+    get_data(name, tmp_path)
+    places = [tmp_path.joinpath(file.place).with_name(file.name) for file in SOURCES[name].files]
+    before = set(tmp_path.rglob("*"))
+    for place in places:
+        place.with_name(f"{place.name}.part").write_bytes(server.files[f"/{place.name}"])
+    (places[0].parent / ".nsl-scratch-killed").mkdir()
+    get_data(name, tmp_path)
+    assert set(tmp_path.rglob("*")) == before
+    half = places[0].with_name(f"{places[0].name}.part")
+    half.write_bytes(b"not all of it")  # perhaps a browser's
+    get_data(name, tmp_path)
+    assert half.exists()
+
+
 def test_another_archive_of_the_same_name_is_left_alone(server, tmp_path):
     (tmp_path / "cifar.tar.gz").write_bytes(b"mine")
     with pytest.raises(FetchError, match="It is not the file at"):

@@ -38,6 +38,11 @@ class ResultFile:
     path: Path
     about: dict[str, Any]
 
+    @property
+    def partial(self) -> Path:
+        """What is known of a test under way."""
+        return self.path.with_suffix(".partial.jsonl")
+
     def read(self) -> dict[str, Any] | None:
         """The result, if the file exists; raises if weights or data have changed since."""
         if not self.path.is_file():
@@ -59,7 +64,7 @@ class ResultFile:
         callback: Callable[[str, int, int], None] | None,
     ) -> dict[str, Any]:
         """Run the test, going on where it stopped, and write the result."""
-        partial = self.path.with_suffix(".partial.jsonl")
+        partial = self.partial
         lines = [] if force else MetricsFile.read(partial, frozenset())
         lines = _in_a_row(lines[1:]) if lines and lines[0] == self.about else []
         done = [accuracy for line in lines for accuracy in line["accuracies"]]

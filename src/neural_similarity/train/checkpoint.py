@@ -24,6 +24,7 @@ from ..errors import RunError
 __all__ = [
     "disk_errors",
     "read_weights",
+    "remove_older",
     "resume_checkpoint",
     "write_atomically",
     "write_checkpoint",
@@ -90,9 +91,14 @@ def write_checkpoint(
     }
     write_atomically(beside, _content(numbers, {"step": metadata["step"]}))
     write_weights(folder / "last.safetensors", model, metadata, write_atomically)
-    for old in folder.glob("last-*.optimizer.safetensors"):
-        if old != beside:
-            old.unlink()
+    remove_older(folder, metadata["step"])
+
+
+def remove_older(folder: Path, step: int) -> None:
+    """Remove the optimiser's numbers of other steps; a kill may have left them."""
+    for file in folder.glob("last-*.optimizer.safetensors"):
+        if file != _optimizer_file(folder, step):
+            file.unlink()
 
 
 def resume_checkpoint(

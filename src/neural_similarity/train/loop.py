@@ -17,7 +17,13 @@ from torch import Tensor, nn
 
 from ..errors import DivergedError
 from .build import build_optimizer
-from .checkpoint import resume_checkpoint, write_atomically, write_checkpoint, write_weights
+from .checkpoint import (
+    remove_older,
+    resume_checkpoint,
+    write_atomically,
+    write_checkpoint,
+    write_weights,
+)
 from .config import TrainConfig
 from .distributed import World, join_world, restarted, synchronise_batch_norm
 from .metrics import MetricsFile
@@ -148,6 +154,8 @@ class _Job:
             progress = Progress(**{name: checkpoint[name] for name in asdict(progress)})
         metrics = None
         if world.first:
+            if resume and run.has_checkpoint():
+                remove_older(run.folder, progress.step)
             metrics = MetricsFile(run.folder / "metrics.jsonl", progress.step)  # raises if damaged
             run.remember_start(facts, world)
         return cls(run, task, world, callbacks, optimizer, progress, metrics)

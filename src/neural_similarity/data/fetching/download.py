@@ -25,7 +25,7 @@ from urllib.request import Request, urlopen
 from ...errors import FetchError
 from ._disk import append, exclusive, length, writing
 
-__all__ = ["Progress", "digest", "fetch_file", "fetched_archive"]
+__all__ = ["Progress", "digest", "fetch_file", "fetched_archive", "remove_whole_part"]
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are here and, if known, the bytes there will be."""
@@ -106,6 +106,15 @@ def fetched_archive(
         _complete(url, target, file, checksum, size, progress)
         yield part
         part.unlink()
+
+
+def remove_whole_part(target: Path, checksum: str) -> None:
+    """Remove what :func:`fetched_archive` left of a file, if all of it had come."""
+    part = _part_of(target)
+    if part.is_file():
+        with exclusive(part):
+            if digest(part, checksum) == checksum:
+                part.unlink()
 
 
 def digest(path: Path, checksum: str) -> str:
