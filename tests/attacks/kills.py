@@ -20,13 +20,13 @@ from neural_similarity.adapt import save_backbone
 from neural_similarity.data.fetching.sources import SOURCES, RemoteFile, Source
 
 QUICK_MODULES = (
-    "torch._dynamo", "sklearn.datasets", "matplotlib.figure", "matplotlib.backends.backend_agg",
-    "rich.progress", "rich.table", "neural_similarity.cli.app", "neural_similarity.plot",
-    "neural_similarity.cli.shared.train_report", "neural_similarity.cli.shared.adapt_report",
-    "attacks.kills",
+    "matplotlib.figure", "matplotlib.backends.backend_agg", "rich.progress", "rich.table",
+    "neural_similarity.cli.app", "neural_similarity.plot",
+    "neural_similarity.cli.shared.adapt_report", "attacks.kills",
 )  # fmt: skip
 MODULES = (
-    *QUICK_MODULES, "neural_similarity.cli.shared.fewshot_report", "experiments.reproduce",
+    *QUICK_MODULES, "torch._dynamo", "sklearn.datasets", "experiments.reproduce",
+    "neural_similarity.cli.shared.train_report", "neural_similarity.cli.shared.fewshot_report",
     "neural_similarity.export.torch_export",
 )  # fmt: skip
 """What a command imports, so that no child has to."""
@@ -88,7 +88,7 @@ COMMANDS = {
         ("reproduce", "table4", *_SMOKE, "--results", "out/results", "--work", "out/work")
     ),
 }  # fmt: skip
-QUICK = ("train again", "adapt again", "data get", "data get again", "save_similarity")
+QUICK = ("adapt again", "data get", "data get again", "save_similarity")
 """Those of the sample that every run of the tests takes."""
 
 
@@ -175,7 +175,9 @@ def prepare(case: Path, inputs: Path, command: Command, results: Callable[[str],
 
 
 def draw_stop(draw: random.Random, steps: dict[str, float]) -> Stop:
-    """A random moment of a command that took these steps; three of four are changes of the disk."""
+    """A random moment of a command that took these steps; most are changes of the disk."""
     if draw.random() < 0.75:
-        return Stop("change", draw.randint(1, int(steps["change"])))
+        kill = draw.random() < 0.75
+        sent = signal.SIGKILL if kill else draw.choice([signal.SIGINT, signal.SIGTERM])
+        return Stop("change", draw.randint(1, int(steps["change"])), sent)
     return Stop("cpu", max(0.001, draw.random() * steps["cpu"]), signal.SIGPROF)

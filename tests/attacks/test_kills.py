@@ -12,7 +12,7 @@ from support.web_server import web_server
 from neural_similarity import _io
 
 FULL = os.environ.get("NSL_ATTACKS") == "all"
-KILLS = 100 if FULL else 5
+KILLS = 100 if FULL else 8
 REPLACEMENTS = 150 if FULL else 15
 NAMES = tuple(kills.COMMANDS) if FULL else kills.QUICK
 
@@ -68,7 +68,7 @@ def case_marks(number, sample):
     return pytest.param(number, marks=[pytest.mark.attack] if number >= sample else [])
 
 
-@pytest.mark.parametrize("number", [case_marks(n, 5) for n in range(KILLS)])
+@pytest.mark.parametrize("number", [case_marks(n, 8) for n in range(KILLS)])
 def test_killed_at_a_random_moment(number, bench, tmp_path, count_case):
     draw = random.Random(number)
     name = NAMES[number % len(NAMES)]
@@ -81,7 +81,8 @@ def test_killed_at_a_random_moment(number, bench, tmp_path, count_case):
     for _ in range(draw.choice([1, 1, 2])):
         stop = kills.draw_stop(draw, bench.steps(name))
         ended = finished(bench, command.words, case, stop)
-        assert ended.code in (-stop.signal, 0), (stop, ended)
+        # Training ends with 130 at SIGTERM too; a signal at the very end comes too late.
+        assert ended.code in (-stop.signal, 128 + stop.signal, 130, 0), (stop, ended)
         assert "Traceback" not in ended.err, (stop, ended)
         assert {path: kills.content(case / path) for path in users} == mine, stop
         if command.replaces:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -109,8 +109,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
             file = ResultFile(self.folder / "results" / _name(test, self.chosen()), about)
             result = None if force else file.read()
             if result is not None and world.first:
-                with suppress(OSError):  # of a folder that cannot be written
-                    file.partial.unlink()  # a kill may have left it
+                file.tidy()
             if result is None:
                 if evaluator is None or before != (test.which, test.batch_norm):
                     method = self._method(test)
