@@ -11,7 +11,6 @@ over time, column by column, and the results of the tests.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -60,25 +59,10 @@ def read_record(file: Path) -> Record | None:
 def write_record(file: Path, record: Record) -> None:
     """Write a result; an existing result is never overwritten."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(f".{os.getpid()}.part")
     try:
-        with part.open("w", encoding="utf-8") as stream:
-            stream.write(_dump(record))
-            stream.flush()
-            os.fsync(stream.fileno())  # a power cut must not leave a name without its content
-        _move_to_new(part, file)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _move_to_new(part: Path, file: Path) -> None:
-    """Give a file its final name, unless that name is taken."""
-    try:
-        os.link(part, file)  # fails if the name is taken, where renaming would overwrite
-    except OSError:  # the name is taken, or this system has no hard links
-        if file.exists():
-            raise FileExistsError(f"{file}: expected no result yet, got one.") from None
-        part.replace(file)
+        write_file(file, _dump(record).encode(), overwrite=False)
+    except FileExistsError:
+        raise FileExistsError(f"{file}: expected no result yet, got one.") from None
 
 
 def write_text(file: Path, text: str) -> None:

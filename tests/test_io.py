@@ -1,17 +1,20 @@
 """Files and folders that appear whole: interrupted or killed at any step, nothing is lost."""
 
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from attacks import swaps
+from support.forks import Forks, Stop
 
 from neural_similarity import _io
 
-OLD = {"model": "old model", "labels": "old labels", "only-old": "gone afterwards"}
-NEW = {"model": "new model", "labels": "new labels", "only-new": "not there before"}
+OLD, NEW = swaps.OLD, swaps.NEW
 
 
 class Interrupted(BaseException):
@@ -36,7 +39,7 @@ def leftovers(folder):
 def way(request, monkeypatch, tmp_path):
     """Each way in which two folders are swapped."""
     if request.param == "file by file":
-        monkeypatch.setattr(_io, "_exchange", lambda new, old: False)
+        monkeypatch.setattr(_io.folders, "exchange", lambda new, old: False)
     if request.param == "somebody stands in it":
         (tmp_path / "out").mkdir()
         monkeypatch.chdir(tmp_path / "out")
@@ -88,9 +91,9 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path):
 
 
 @pytest.mark.parametrize("error", [Interrupted, OSError])
-@pytest.mark.parametrize("step", range(9))
+@pytest.mark.parametrize("step", range(10))
 def test_interrupted_at_any_step_of_a_swap(way, step, error, tmp_path, monkeypatch):
-    """A swap file by file takes nine moves: a kill of the block, or a refusal by the disk."""
+    """A swap file by file takes up to ten moves: Ctrl-C, or a refusal by the disk, at each."""
     out, moves, rename = tmp_path / "out", 0, Path.rename
     write(out, OLD)
 
@@ -109,7 +112,8 @@ def test_interrupted_at_any_step_of_a_swap(way, step, error, tmp_path, monkeypat
     if way == "exchange":
         swap()
     else:
-        steps = 1 + len(OLD) + 1 + len(NEW)  # the new folder, the old files, the mark, the new ones
+        # The new folder, the mark, the old files, the mark again, the new files.
+        steps = 2 + len(OLD) + 1 + len(NEW)
         if step < steps:
             with pytest.raises(error):
                 swap()
@@ -117,50 +121,148 @@ def test_interrupted_at_any_step_of_a_swap(way, step, error, tmp_path, monkeypat
             swap()
     monkeypatch.setattr(Path, "rename", rename)
     assert read(out) in (OLD, NEW)
-    if error is OSError and way != "exchange" and step < 8:
+    if error is OSError and way != "exchange" and step < 9:
         assert read(out) == OLD
     assert leftovers(tmp_path) == []
 
 
-KILL = """
-import os, sys
-from pathlib import Path
-from neural_similarity import _io
-
-out, step, exchange = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "exchange"
-moves, rename = 0, Path.rename
-
-def killed(self, target):
-    global moves
-    moves += 1
-    if moves == step + 1:
-        os.kill(os.getpid(), 9)
-    return rename(self, target)
-
-if not exchange:
-    _io._exchange = lambda new, old: False
-Path.rename = killed
-with _io.whole_folder(out) as folder:
-    for name in ("model", "labels", "only-new"):
-        (folder / name).write_text({"model": "new model", "labels": "new labels"}.get(name, "not there before"))
-    if exchange and step == 0:
-        os.kill(os.getpid(), 9)
-"""  # noqa: E501
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory):
+    with Forks(tmp_path_factory.mktemp("log"), "attacks.swaps") as running:
+        yield running
 
 
-@pytest.mark.parametrize(("way", "step"), [("exchange", 0), *(("files", n) for n in range(8))])
-def test_killed_at_any_step_of_a_swap(way, step, tmp_path):
+def swapped_until(forks, way, out, step):
+    """A process that swaps a folder and is killed at a change of the disk; None: not at all."""
+    stop = Stop("change", step)
+    words = ("folder", way, False, out.parent, out)
+    return forks.call("attacks.swaps:replace", *words, cwd=out.parent, stop=stop)
+
+
+@pytest.mark.parametrize("way", swaps.WAYS)
+def test_killed_at_any_step_of_a_swap(way, tmp_path, forks):
+    out, seen = tmp_path / "out", []
+    for step in itertools.count(1):
+        write(out, OLD)
+        ended = swapped_until(forks, way, out, step)
+        if ended.code == 0:
+            break
+        assert ended.code == -signal.SIGKILL
+        _io.settle(out)
+        seen.append(NEW if "only-new" in read(out) else OLD)
+        assert read(out) == seen[-1]
+        with _io.whole_folder(out) as folder:
+            write(folder, NEW)
+        assert read(out) == NEW
+        assert leftovers(tmp_path) == []
+        shutil.rmtree(out)
+    assert {OLD["model"], NEW["model"]} == {files["model"] for files in seen}
+    assert [files["model"] for files in seen] == sorted((f["model"] for f in seen), reverse=True)
+
+
+def test_a_torn_list_of_names_is_no_swap(tmp_path):
+    """A kill while the journal was being written: nothing was swapped yet."""
     out = tmp_path / "out"
     write(out, OLD)
-    command = [sys.executable, "-c", KILL, str(out), str(step), way]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    assert leftovers(tmp_path)  # the kill did leave something, or the test proves nothing
+    journal = out / ".nsl-swap-x"
+    (journal / "new").mkdir(parents=True)
+    (journal / "names").write_text('{"old": ["mod')
     _io.settle(out)
-    assert read(out) in (OLD, NEW)
-    assert read(out) == (OLD if way == "exchange" or step == 0 else NEW)
-    with _io.whole_folder(out) as folder:
-        write(folder, NEW)
+    assert read(out) == OLD
+    assert leftovers(tmp_path) == []
+
+
+def test_a_folder_that_another_process_has_is_not_replaced(way, tmp_path):
+    out = tmp_path / "out"
+    write(out, OLD)
+
+    def swap():
+        with _io.whole_folder(out) as folder:
+            write(folder, NEW)
+
+    with _io.locked(out), pytest.raises(OSError, match="another process writes to this folder"):
+        swap()
+    assert read(out) == OLD
+    swap()
     assert read(out) == NEW
+    assert leftovers(tmp_path) == []
+
+
+def test_locks_are_not_passed_on_to_forked_processes(tmp_path):
+    """A worker that lives a little longer than its run must not keep the run's folder locked."""
+    (ready, says_ready), (waits, release) = os.pipe(), os.pipe()
+    with _io.locked(tmp_path) as mine:
+        assert mine
+        child = os.fork()
+        if child == 0:
+            os.close(release)
+            os.write(says_ready, b"x")
+            os.read(waits, 1)  # until the parent closes its end
+            os._exit(0)
+        os.read(ready, 1)
+        with _io.locked(tmp_path) as other:
+            assert not other  # the child has not unlocked it
+    with _io.locked(tmp_path) as again:
+        is_free = again
+    os.close(release)
+    assert os.waitpid(child, 0)[1] == 0
+    assert is_free
+    for handle in (ready, says_ready, waits):
+        os.close(handle)
+
+
+def test_a_shared_lock(tmp_path):
+    with _io.locked(tmp_path, shared=True) as one, _io.locked(tmp_path, shared=True) as two:
+        assert (one, two) == (True, True)
+        with _io.locked(tmp_path) as alone:
+            assert not alone
+
+
+def test_a_folder_that_is_replaced_while_it_is_locked(tmp_path, monkeypatch):
+    """Between opening and locking, another process replaced it: the new one is locked."""
+    out, lock = tmp_path / "out", _io.locks._lock
+    write(out, OLD)
+
+    def replaced(handle, shared):
+        if "only-old" in read(out):
+            out.rename(tmp_path / "away")
+            write(out, NEW)
+        return lock(handle, shared)
+
+    monkeypatch.setattr(_io.locks, "_lock", replaced)
+    with _io.locked(out) as mine:
+        monkeypatch.undo()
+        assert mine
+        with _io.locked(out) as other, _io.locked(tmp_path / "away") as away:
+            assert (other, away) == (False, True)
+
+
+def test_errors_name_what_the_user_knows(way, tmp_path):
+    out = tmp_path / "out"
+    write(out, OLD)
+
+    def full(folder):
+        raise OSError(28, "No space left on device", str(folder))
+
+    def write_folder():
+        with _io.whole_folder(out) as folder, _io.whole_file(folder / "model") as file:
+            full(file)
+
+    def write_one():
+        with _io.whole_file(out / "model") as file:
+            full(file)
+
+    for attempt in (write_folder, write_one):
+        with pytest.raises(OSError, match="No space left") as error:
+            attempt()
+        assert error.value.filename == str(out / "model")
+
+
+def test_a_file_that_must_be_new(tmp_path):
+    _io.write_file(tmp_path / "file", b"first", overwrite=False)
+    with pytest.raises(FileExistsError, match="expected no file yet, got one"):
+        _io.write_file(tmp_path / "file", b"second", overwrite=False)
+    assert (tmp_path / "file").read_bytes() == b"first"
     assert leftovers(tmp_path) == []
 
 
@@ -229,7 +331,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     def refused(handle, operation):
         raise OSError(9, "Bad file descriptor")
 
-    monkeypatch.setattr(_io.fcntl, "flock", refused)
+    monkeypatch.setattr(_io.locks.fcntl, "flock", refused)
     (tmp_path / ".nsl-scratch-other").mkdir()  # perhaps of a process on another machine
     _io.write_file(tmp_path / "file", b"new")
     write(tmp_path / "out", OLD)
@@ -256,14 +358,17 @@ def test_what_appears_meanwhile_is_checked_before_the_swap(tmp_path):
     assert read(out) == OLD
 
 
-def test_files_of_others_survive_the_end_of_an_interrupted_swap(tmp_path):
+def test_files_of_others_survive_the_end_of_an_interrupted_swap(tmp_path, forks):
     out = tmp_path / "out"
-    write(out, OLD)
-    command = [sys.executable, "-c", KILL, str(out), "2", "files"]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    (out / "notes").write_text("mine")
-    _io.settle(out)
-    assert read(out) == {**NEW, "notes": "mine"}
+    for step in itertools.count(1):
+        write(out, OLD)
+        ended = swapped_until(forks, "files", out, step)
+        if ended.code == 0:
+            break
+        (out / "notes").write_text("mine")
+        _io.settle(out)
+        assert read(out) in ({**OLD, "notes": "mine"}, {**NEW, "notes": "mine"})
+        shutil.rmtree(out)
 
 
 def test_a_folder_in_place_of_a_file(tmp_path):

@@ -9,7 +9,7 @@ import neural_similarity as ns
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "neural_similarity"
-ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+ROOMS = sorted(path.parent.name for path in PACKAGE.glob("[!_]*/__init__.py"))
 SHARED = {
     "_autocast",
     "_check",

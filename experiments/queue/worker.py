@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -20,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 
 from neural_similarity.errors import DivergedError, RunError
 from neural_similarity.fewshot import FewShotConfig, FewShotRun, Trial, train_method
-from neural_similarity.train import Run, TrainConfig, locked, train
+from neural_similarity.train import Run, TrainConfig, locked, settle, train
 
 from ..code_version import commit
 from ..records import Record, read_record, record_file, write_record, write_text
@@ -70,6 +71,8 @@ class Queue:
     def run(self, jobs: Sequence[Job]) -> None:
         """Run the jobs without a result, and wait for those that other processes run."""
         commit()  # remembered now: the code that runs stays, whatever is committed meanwhile
+        for folder in {self._file(job).parent for job in jobs}:
+            settle(folder)  # a process that was killed may have left something
         waiting = 0
         while missing := self.missing(jobs):
             if any(self._try(job) for job in missing):
@@ -197,9 +200,10 @@ class Queue:
             names = (run.folder.with_name(f"{run.folder.name}.old-{n}") for n in count(1))
             aside = next(name for name in names if not name.exists())
             self.log(f"{job.name}: an earlier run has other settings; renamed to {aside.name}")
-            run.folder.rename(aside)
-            if commits.is_file():
-                commits.rename(aside.with_name(f"{aside.name}.commits"))
+            with run.alone() if run.folder.is_dir() else nullcontext():
+                if commits.is_file():  # first: at a kill after it, the same is done again
+                    commits.rename(aside.with_name(f"{aside.name}.commits"))
+                run.folder.rename(aside)
 
     def _commits(self, job: Job) -> list[str]:
         """Every version of the code that has worked on a run, the current one last."""

@@ -130,6 +130,24 @@ def test_inspect_a_static_run(run, tmp_path):
     assert "static kernel_shape of diagonal" in page
 
 
+def test_what_a_kill_left_is_not_the_users(run, tmp_path):
+    (tmp_path / "none" / "inspect" / ".nsl-scratch-killed").mkdir(parents=True)
+    done = run("inspect", "none")
+    assert done.code == 0, done.err
+    assert [path.name for path in (tmp_path / "none" / "inspect").iterdir()] == ["report.html"]
+
+
+def test_a_full_disk_is_told_of_the_file(run, monkeypatch):
+    from neural_similarity.export import torch_export
+
+    def full(model, example, path, metadata):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(torch_export, "write", full)
+    line = one_line(run("export", "static", "--format", "torch-export"))
+    assert line == "nsl: static/model.pt2: No space left on device"
+
+
 def test_inspect_a_dynamic_run_again(run, tmp_path):
     command = ("inspect", "dynamic", "--which", "best", "--out", "seen")
     assert run(*command).code == 0

@@ -149,7 +149,7 @@ def test_the_old_folder_comes_back_if_the_new_one_cannot_be_moved(tmp_path, plac
     def refused(new, old):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_io, "_exchange", refused)
+    monkeypatch.setattr(_io.folders, "exchange", refused)
     with pytest.raises(FetchError, match=r"got: No space left on device\. Existing files are"):
         unpack(make(tmp_path / "archive", FILES, "zip"), place, replace=True)
     assert tree(place.parent) == {"letters/mine": b"mine"}

@@ -8,6 +8,7 @@ from support.fake_data import own_datasets
 from support.web_server import PAGE, web_server
 
 from neural_similarity.data import dataset_info, load_dataset
+from neural_similarity.data.fetching import get
 from neural_similarity.data.fetching.get import find, get_data
 from neural_similarity.data.fetching.sources import SOURCES
 from neural_similarity.errors import FetchError, UnknownNameError
@@ -112,6 +113,61 @@ def test_an_archive_that_was_downloaded_by_hand(server, tmp_path):
     assert get_data("cifar10", tmp_path).state == "fetched"
     assert server.asked == []
     assert md5((tmp_path / "cifar.tar.gz").read_bytes()) == md5(archive)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "omniglot"])
+def test_the_archive_of_a_killed_get_is_taken_up_again(server, tmp_path, name):
+    """Killed after the download: nothing is fetched again, and the archive goes in the end."""
+    source, whole = SOURCES[name], {}
+    for file in source.files:
+        whole[file] = tmp_path.joinpath(file.place).with_name(f"{file.name}.part")
+        whole[file].parent.mkdir(exist_ok=True)
+        whole[file].write_bytes(server.files[f"/{file.name}"])
+    (tmp_path / ".nsl-scratch-killed").mkdir()
+    assert get_data(name, tmp_path).state == "fetched"
+    assert server.asked == []
+    assert not any(part.exists() for part in whole.values())
+    assert find(source, tmp_path) is not None
+    if name == "cifar10":  # the other unpacks into a folder of its own
+        assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
+
+
+@pytest.mark.parametrize("name", ["cifar10", "omniglot"])
+def test_what_was_left_after_all_was_in_place_is_removed(server, tmp_path, name):
+    get_data(name, tmp_path)
+    places = [tmp_path.joinpath(file.place).with_name(file.name) for file in SOURCES[name].files]
+    before = set(tmp_path.rglob("*"))
+    for place in places:
+        place.with_name(f"{place.name}.part").write_bytes(server.files[f"/{place.name}"])
+    (places[0].parent / ".nsl-scratch-killed").mkdir()
+    get_data(name, tmp_path)
+    assert set(tmp_path.rglob("*")) == before
+    half = places[0].with_name(f"{places[0].name}.part")
+    half.write_bytes(b"not all of it")  # perhaps a browser's
+    get_data(name, tmp_path)
+    assert half.exists()
+
+
+def test_another_archive_of_the_same_name_is_left_alone(server, tmp_path):
+    (tmp_path / "cifar.tar.gz").write_bytes(b"mine")
+    with pytest.raises(FetchError, match="It is not the file at"):
+        get_data("cifar10", tmp_path)
+    assert get_data("cifar10", tmp_path, force=True).state == "fetched"
+    assert (tmp_path / "cifar.tar.gz").read_bytes() == b"mine"
+
+
+def test_two_processes_that_unpack_the_same_archive(server, tmp_path, monkeypatch):
+    """The second is refused as long as the first has not ended, whatever it does."""
+    unpack = get.unpack
+
+    def meanwhile(archive, place, replace):
+        with pytest.raises(FetchError, match=r"Another process fetches the same file\. Wait"):
+            get_data("cifar10", tmp_path)
+        unpack(archive, place, replace=replace)
+
+    monkeypatch.setattr(get, "unpack", meanwhile)
+    assert get_data("cifar10", tmp_path).state == "fetched"
+    assert get_data("cifar10", tmp_path).state == "verified"
 
 
 def test_files_where_others_put_them(server, tmp_path):

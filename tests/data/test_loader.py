@@ -1,6 +1,9 @@
 """Loaders: the same batches from any beginning, for any number of processes."""
 
 import itertools
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -216,3 +219,22 @@ def test_loaders_that_cannot_be():
     for fraction in (0, 1):
         with pytest.raises(ns.DataError, match=f"between 0 and 1, got {fraction}"):
             split_validation(dataset, fraction)
+
+
+LEFT_OPEN = """
+import sys
+from neural_similarity.data import eval_loader, load_dataset
+
+dataset = load_dataset("imagefolder", "train", sys.argv[1], image_size=8)
+loader = eval_loader(dataset, 3, mean=(0.0,) * 3, std=(1.0,) * 3, workers=1)
+batches = loader.epoch()
+next(batches)
+"""
+
+
+def test_workers_do_not_keep_a_process_from_ending(photos, tmp_path):
+    """They ignore SIGTERM, with which Python would end them, and it would wait for ever."""
+    subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN, photos.root], check=True, timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip

@@ -93,6 +93,16 @@ def test_frozen_submodules_stay_frozen(trained):
     assert [module.training for module in network.modules()] == modes
 
 
+def test_what_a_kill_left_after_the_result_is_removed(run):
+    run.evaluate([Trial(1)])
+    results = run.folder / "results"
+    (file,) = results.iterdir()
+    file.with_suffix(".partial.jsonl").write_text("{}\n")
+    (results / ".nsl-scratch-killed").mkdir()
+    run.evaluate([Trial(1)])
+    assert list(results.iterdir()) == [file]
+
+
 def test_a_record_says_everything(run):
     (record,) = run.evaluate([Trial(1)])
     file = run.folder / "results" / "3way-1shot-30-0-4query.json"

@@ -17,6 +17,7 @@ from neural_similarity.fewshot import (
     run_plan,
 )
 from neural_similarity.fewshot.from_settings import DEMO, configs_from_settings
+from neural_similarity.train.folders import alone
 
 QUICK = replace(SMALL, steps=2, val_episodes=2, episodes=2)
 
@@ -216,3 +217,14 @@ def test_the_demonstration_compares_several_methods():
     meta = next(run for run in plan if run.name == "meta_static")
     assert meta.config.backbone == str(Path("x/plain").absolute())
     assert {c.seed for c in configs_from_settings({"seed": 3}).values()} == {3}
+
+
+def test_a_plan_that_somebody_carries_out_is_not_replaced(tmp_path):
+    plan = plan_runs(configs("proto", "ridge"), tmp_path / "all")
+    run_plan(plan, [Trial(1)])
+    before = {path: path.read_bytes() for path in plan.folder.rglob("*") if path.is_file()}
+    for folder in (plan.folder, plan.runs[0].folder, plan.runs[1].folder / "results"):
+        with alone(folder), pytest.raises(ns.RunError, match="trains into or tests in"):
+            run_plan(plan, [Trial(1)], force=True)
+    after = {path: path.read_bytes() for path in plan.folder.rglob("*") if path.is_file()}
+    assert after == before

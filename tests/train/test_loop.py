@@ -61,6 +61,15 @@ def test_weights_on_disk_always_have_their_optimiser_beside_them(tmp_path, monke
     assert_same_run(train(SMALL, tmp_path / "whole"), train(None, tmp_path / "run", resume=True))
 
 
+def test_what_a_kill_left_after_the_last_checkpoint_is_removed(tmp_path):
+    run = train(replace(SMALL, steps=2), tmp_path / "run")
+    before = sorted(path.name for path in run.folder.iterdir())
+    (run.folder / "last-1.optimizer.safetensors").write_bytes(b"of an older step")
+    (run.folder / ".nsl-scratch-killed").mkdir()
+    train(None, run.folder, resume=True)
+    assert sorted(path.name for path in run.folder.iterdir()) == before
+
+
 def test_seeds_differ_and_repeat(tmp_path):
     runs = {
         name: train(replace(SMALL, seed=seed, epochs=1.0), tmp_path / name)

@@ -49,6 +49,7 @@ def inspect(
       nsl inspect runs/static
       nsl inspect runs/dynamic --which best --out birds
     """
+    from .._io import foreign_entries
     from ..convert import describe_layers, trainable_summary
     from ..errors import RunError
     from ..plot import Facts, Section, Table, Text, write_report
@@ -59,7 +60,7 @@ def inspect(
     folder = opened.folder / "inspect" if out is None else out
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder}: expected a folder, got a file. Choose another --out.")
-    if folder.is_dir() and any(folder.iterdir()) and not force:
+    if folder.is_dir() and foreign_entries(folder) and not force:
         raise RunError(
             f"{folder}: expected a new or empty folder, got one with files. Choose another --out, "
             f"or overwrite its files with --force."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -157,6 +158,7 @@ def _train(
     """Train one network into a folder, or several into subfolders of it."""
     from ..train import TrainConfig
     from ..train.distributed import World, find_device
+    from ..train.folders import alone
     from ..train.runs import check_comparison, read_comparison, write_comparison
     from ..train.task import Classification
     from .shared.train_report import report_comparison, report_run
@@ -172,14 +174,15 @@ def _train(
         for config in configs.values():
             find_device(config.device)
             Classification(config, World())  # raises before anything is written
-        if first:
-            write_comparison(out, configs, force)
     else:
         check_comparison(out, comparison, configs)
-    runs = {
-        name: _train_one(config, out / name, out, comparison is not None, False, tensorboard)
-        for name, config in configs.items()
-    }
+    with alone(out) if first else nullcontext():
+        if first and comparison is None:
+            write_comparison(out, configs, force)
+        runs = {
+            name: _train_one(config, out / name, out, comparison is not None, False, tensorboard)
+            for name, config in configs.items()
+        }
     if first:
         report_comparison(runs, out)
 

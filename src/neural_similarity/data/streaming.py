@@ -7,12 +7,15 @@ worker keeps the names of a million files.
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -56,6 +59,8 @@ class FolderLoader:
             # get other random numbers.
             generator=torch.Generator(),
         )
+        self._process = os.getpid()
+        _LOADERS.add(self)
 
     def __len__(self) -> int:
         return len(self._plan)
@@ -67,6 +72,26 @@ class FolderLoader:
                 raise result
             images, labels = result
             yield normalise(images, self._mean, self._std), labels
+
+    def close(self) -> None:
+        """End the workers of this process."""
+        workers = getattr(self._batches, "_iterator", None)
+        if workers is not None and self._process == os.getpid():
+            workers._shutdown_workers()
+
+
+_LOADERS: WeakSet[FolderLoader] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """End all workers before the interpreter ends.
+
+    PyTorch leaves that to ``multiprocessing``, which sends SIGTERM and waits: for ever, since our
+    workers ignore it. What is registered last is called first, so this comes before both.
+    """
+    for loader in list(_LOADERS):
+        loader.close()
 
 
 @dataclass(frozen=True)

@@ -96,10 +96,13 @@ def export_model(
     with whole_file(target) as file:
         try:
             writer.write(deployed, inputs[0], file, dict(metadata or {}), list(outputs))
+        except OSError:  # the disk's, which names the file
+            raise
         except Exception as error:
+            reason = _first_line(error).replace(str(file), str(target))
             raise ExportError(
                 f"export: expected a network that {format} can express, got "
-                f"{type(error).__name__}: {_first_line(error)}. Nothing was written."
+                f"{type(error).__name__}: {reason}. Nothing was written."
             ) from error
         try:
             run = writer.runner(file)

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import RunError
 from ..train.distributed import World, find_device, join_world, restarted
+from ..train.folders import alone
 from ..train.runs import check_comparison, read_comparison, write_comparison
 from .config import FewShotConfig
 from .from_settings import stored_config
@@ -170,11 +172,14 @@ def run_plan(
         callback: is called with the run and every line of metrics.
     """
     resume = resume or restarted()
-    _begin(plan, list(tests), resume, force)
-    return [
-        _run(planned, list(tests), resume, force and not plan.is_comparison, callback)
-        for planned in plan
-    ]
+    is_new = _check(plan, list(tests), resume)
+    with alone(plan.folder) if plan.is_comparison and is_first_process() else nullcontext():
+        if plan.is_comparison and is_first_process() and is_new:
+            write_comparison(plan.folder, {one.name: one.config for one in plan}, force)
+        return [
+            _run(planned, list(tests), resume, force and not plan.is_comparison, callback)
+            for planned in plan
+        ]
 
 
 def is_first_process() -> bool:
@@ -200,22 +205,20 @@ def _run(
     return FinishedRun(planned.name, run, results)
 
 
-def _begin(plan: Plan, tests: list[Trial], resume: bool, force: bool) -> None:
-    """Check the plan against what is in the folder and against the data; write the comparison."""
-    configs = {planned.name: planned.config for planned in plan}
+def _check(plan: Plan, tests: list[Trial], resume: bool) -> bool:
+    """Check the plan against what is in the folder and the data; returns whether it is new."""
     before = read_comparison(plan.folder, FewShotConfig) if resume else None
     if before is not None:
-        return check_comparison(plan.folder, before, configs)
+        check_comparison(plan.folder, before, {one.name: one.config for one in plan})
+        return False
     if resume and not plan.is_comparison and FewShotRun(plan.folder, plan.runs[0].config).exists():
-        return None
+        return False
     for planned in plan:
         find_device(planned.config.device)
         if planned.starts_from is None:
             run = FewShotRun(planned.folder, planned.config)
             run.test_episodes(tests, FewShotTask(run, World()).trained)
-    if plan.is_comparison and is_first_process():
-        write_comparison(plan.folder, configs, force)
-    return None
+    return True
 
 
 def _named(methods: Methods) -> dict[str, FewShotConfig]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._io import settle
 from ..data import Episodes
 from ..errors import RunError
 from ..train.checkpoint import write_atomically
@@ -59,7 +61,7 @@ class ResultFile:
         callback: Callable[[str, int, int], None] | None,
     ) -> dict[str, Any]:
         """Run the test, going on where it stopped, and write the result."""
-        partial = self.path.with_suffix(".partial.jsonl")
+        partial = self._partial()
         lines = [] if force else MetricsFile.read(partial, frozenset())
         lines = _in_a_row(lines[1:]) if lines and lines[0] == self.about else []
         done = [accuracy for line in lines for accuracy in line["accuracies"]]
@@ -91,6 +93,15 @@ class ResultFile:
             write_atomically(self.path, (json.dumps(record, indent=1) + "\n").encode())
             partial.unlink(missing_ok=True)  # another process may have ended the same test
         return record
+
+    def tidy(self) -> None:
+        """Remove what a process left that was killed after it wrote the result."""
+        with suppress(OSError):  # of a folder that cannot be written
+            settle(self.path.parent)
+            self._partial().unlink()
+
+    def _partial(self) -> Path:
+        return self.path.with_suffix(".partial.jsonl")
 
 
 def _in_a_row(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

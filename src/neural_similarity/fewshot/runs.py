@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from ..errors import RunError
 from ..train.build import build_model
 from ..train.checkpoint import read_weights
 from ..train.distributed import World
-from ..train.folders import read_json
+from ..train.folders import read_json, sharing
 from ..train.runs import RunFolder
 from ..train.settings import Settings
 from .config import FewShotConfig
@@ -107,6 +108,8 @@ class FewShotRun(RunFolder[FewShotConfig]):
             about = self._about(test, dataset.fingerprint, episodes.fingerprint())
             file = ResultFile(self.folder / "results" / _name(test, self.chosen()), about)
             result = None if force else file.read()
+            if result is not None and world.first:
+                file.tidy()
             if result is None:
                 if evaluator is None or before != (test.which, test.batch_norm):
                     method = self._method(test)
@@ -114,7 +117,8 @@ class FewShotRun(RunFolder[FewShotConfig]):
                     mean, std = self.normalisation()
                     evaluator = Evaluator(method, network, dataset, mean, std, world)
                     before = (test.which, test.batch_norm)
-                result = file.write(evaluator, episodes, world, force, callback)
+                with sharing(file.path.parent) if world.first else nullcontext():
+                    result = file.write(evaluator, episodes, world, force, callback)
             results.append(result)
         return results
 

@@ -1,6 +1,6 @@
 """Training: one loop, resumable to the bit, alone or on many machines; files that appear whole."""
 
-from .._io import locked, write_file
+from .._io import locked, settle, write_file
 from .build import build_model, build_optimizer
 from .commit import code_version
 from .config import TrainConfig
@@ -20,6 +20,7 @@ __all__ = [
     "evaluate",
     "here_and_now",
     "locked",
+    "settle",
     "train",
     "write_file",
 ]

@@ -8,7 +8,8 @@ whatever moment a process is killed, the weights on disk have their optimiser be
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from .._io import write_file
 from ..errors import RunError
 
 __all__ = [
+    "disk_errors",
     "read_weights",
+    "remove_older",
     "resume_checkpoint",
     "write_atomically",
     "write_checkpoint",
@@ -31,22 +34,34 @@ __all__ = [
 _ALIASES = "aliases"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all; say what to do if the disk refuses."""
+@contextmanager
+def disk_errors(path: Path, size: int) -> Iterator[None]:
+    """Say what to do if the disk refuses a file of a run, of ``size`` bytes."""
     try:
-        write_file(path, content)
+        yield
     except OSError as error:
         raise RunError(
-            f"{path}: expected to write {len(content):,} bytes, got {error.strerror or error}. "
+            f"{path}: expected to write {size:,} bytes, got {error.strerror or error}. "
             f"The old file is unchanged. Free some space or choose another folder, then continue "
             f"with --resume."
         ) from error
 
 
-def write_weights(path: Path, model: nn.Module, metadata: Mapping[str, Any]) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file of a run that is there whole or not at all; see :func:`disk_errors`."""
+    with disk_errors(path, len(content)):
+        write_file(path, content)
+
+
+def write_weights(
+    path: Path,
+    model: nn.Module,
+    metadata: Mapping[str, Any],
+    write: Callable[[Path, bytes], None] = write_file,
+) -> None:
     """Write a model's numbers, with what is to be known about them."""
     tensors, aliases = _unshared(model.state_dict())
-    _write(path, tensors, {**metadata, _ALIASES: aliases})
+    write(path, _content(tensors, {**metadata, _ALIASES: aliases}))
 
 
 def read_weights(path: Path, model: nn.Module) -> dict[str, Any]:
@@ -74,11 +89,16 @@ def write_checkpoint(
         for name, value in state.items()
         if isinstance(value, Tensor)
     }
-    _write(beside, numbers, {"step": metadata["step"]})
-    write_weights(folder / "last.safetensors", model, metadata)
-    for old in folder.glob("last-*.optimizer.safetensors"):
-        if old != beside:
-            old.unlink()
+    write_atomically(beside, _content(numbers, {"step": metadata["step"]}))
+    write_weights(folder / "last.safetensors", model, metadata, write_atomically)
+    remove_older(folder, metadata["step"])
+
+
+def remove_older(folder: Path, step: int) -> None:
+    """Remove the optimiser's numbers of other steps; a kill may have left them."""
+    for file in folder.glob("last-*.optimizer.safetensors"):
+        if file != _optimizer_file(folder, step):
+            file.unlink()
 
 
 def resume_checkpoint(
@@ -113,10 +133,10 @@ def _unshared(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str,
     return tensors, aliases
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+def _content(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> bytes:
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = {key: json.dumps(value) for key, value in metadata.items()}
-    write_atomically(path, save(plain, metadata=text))
+    return save(plain, metadata=text)
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

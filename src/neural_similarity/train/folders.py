@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .._io import foreign_entries
+from .._io import alone_in, foreign_entries, has_writers, locked, settle, whole_folder
 from ..errors import RunError
 
-__all__ = ["COMPARISON", "check_new", "check_replaceable", "clear", "read_json", "shortened"]
+__all__ = [
+    "COMPARISON",
+    "alone",
+    "check_new",
+    "check_replaceable",
+    "read_json",
+    "replaced",
+    "sharing",
+    "shortened",
+    "tidy",
+]
 
 COMPARISON = "comparison.json"
 _MARKS = {"config.json", COMPARISON}  # one of them is in every folder of ours
@@ -43,14 +54,68 @@ def shortened(value: object) -> str:
     return text if len(text) <= 60 else text[:60] + "…"
 
 
-def clear(folder: Path) -> None:
-    """Empty a folder of runs; the folder itself stays, as it may be locked."""
+def tidy(folder: Path) -> None:
+    """Finish what a killed process began to replace; a folder that cannot be written stays."""
+    with suppress(OSError):
+        settle(folder)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Make a folder if need be, and keep other processes from writing runs into it.
+
+    The lock is one of the system, on the folder itself: it ends with its process.
+    """
+    if not folder.is_dir():
+        check_replaceable(folder)  # a file cannot be replaced
+        folder.mkdir(parents=True, exist_ok=True)
+    with alone_in(folder) as free:
+        if not free:
+            raise _busy(folder)
+        yield
+
+
+@contextmanager
+def sharing(folder: Path) -> Iterator[None]:
+    """Keep other processes from replacing a folder; any number may write their files into it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, shared=True) as free:
+        if not free:
+            raise _busy(folder)
+        yield
+
+
+@contextmanager
+def replaced(folder: Path) -> Iterator[Path]:
+    """A new folder, whose files replace all runs in a folder when the block ends well.
+
+    The caller has the folder alone. The runs in it must be nobody else's either. At a kill, the old
+    runs are there or the new files, and never half of them.
+    """
     check_replaceable(folder)
-    for path in sorted(folder.iterdir(), key=lambda path: path.name in _MARKS):  # these last
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    with ExitStack() as stack:
+        for inside in _folders_in(folder):
+            stack.enter_context(alone(inside))
+        for place in (folder, *_folders_in(folder)):
+            if has_writers(place):
+                raise _busy(place)
+        yield stack.enter_context(
+            whole_folder(folder, lambda: check_replaceable(folder), keep=True)
+        )
+
+
+def _folders_in(folder: Path) -> Iterator[Path]:
+    for path in foreign_entries(folder):
+        if path.is_dir():
+            yield path
+            yield from _folders_in(path)
+
+
+def _busy(folder: Path) -> RunError:
+    return RunError(
+        f"{folder}: expected a folder for this process alone, got one that another process trains "
+        f"into or tests in. Wait for it, or choose another --out."
+    )
 
 
 def check_replaceable(folder: Path) -> None:

@@ -17,7 +17,13 @@ from torch import Tensor, nn
 
 from ..errors import DivergedError
 from .build import build_optimizer
-from .checkpoint import resume_checkpoint, write_checkpoint, write_weights
+from .checkpoint import (
+    remove_older,
+    resume_checkpoint,
+    write_atomically,
+    write_checkpoint,
+    write_weights,
+)
 from .config import TrainConfig
 from .distributed import World, join_world, restarted, synchronise_batch_norm
 from .metrics import MetricsFile
@@ -148,6 +154,8 @@ class _Job:
             progress = Progress(**{name: checkpoint[name] for name in asdict(progress)})
         metrics = None
         if world.first:
+            if resume and run.has_checkpoint():
+                remove_older(run.folder, progress.step)
             metrics = MetricsFile(run.folder / "metrics.jsonl", progress.step)  # raises if damaged
             if not progress.finished:  # otherwise nothing is trained
                 run.remember_start(facts, world)
@@ -263,7 +271,8 @@ class _Job:
             progress.best_error = result["error"]
             if self.world.first:
                 metadata = {"step": progress.step, "error": result["error"]}
-                write_weights(self.run.folder / "best.safetensors", self.task.model, metadata)
+                best = self.run.folder / "best.safetensors"
+                write_weights(best, self.task.model, metadata, write_atomically)
 
     def record(self, line: dict[str, Any]) -> None:
         if self.metrics is not None:

@@ -26,15 +26,24 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__, _check
-from .._io import locked
+from .._io import write_file
 from ..data import ImageSet, eval_loader
 from ..errors import RunError
 from .build import build_model, training_copy, unseen_images, unseen_splits
-from .checkpoint import read_weights, write_atomically
+from .checkpoint import disk_errors, read_weights, write_atomically
 from .commit import UNKNOWN, code_version
 from .config import TrainConfig
 from .distributed import World
-from .folders import COMPARISON, check_new, check_replaceable, clear, read_json, shortened
+from .folders import (
+    COMPARISON,
+    alone,
+    check_new,
+    check_replaceable,
+    read_json,
+    replaced,
+    shortened,
+    tidy,
+)
 from .metrics import MetricsFile
 from .settings import COMMANDS, Settings, check_kind
 
@@ -75,6 +84,7 @@ class RunFolder(Generic[_Config]):
     ) -> Self:
         """The run in a folder; ``data_dir`` is where its data are, if they have moved."""
         path = Path(folder)
+        tidy(path)
         file = path / "config.json"
         kind = cls.config_class.kind
         if not path.is_dir():
@@ -98,6 +108,7 @@ class RunFolder(Generic[_Config]):
 
     def check_folder(self, resume: bool, force: bool) -> None:
         """Raise unless the folder can be resumed, replaced or made; changes nothing."""
+        tidy(self.folder)
         if resume and self.exists():
             known = type(self).open(self.folder).config
             if differing := _differing(known, self.config):
@@ -111,12 +122,8 @@ class RunFolder(Generic[_Config]):
             check_new(self.folder, resume)
 
     def create(self, force: bool = False) -> None:
-        """Make the folder, or empty it, and write the configuration."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if force:
-            clear(self.folder)
-        check_new(self.folder)
-        _write_json(self.folder / "config.json", self.config.to_dict())
+        """Write the configuration into the new folder, or in place of what is there."""
+        _begin(self.folder, "config.json", self.config.to_dict(), force)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -124,13 +131,7 @@ class RunFolder(Generic[_Config]):
 
         The lock is one of the system, on the folder itself: it ends with its process.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder) as free:
-            if not free:
-                raise RunError(
-                    f"{self.folder}: expected a folder for this process alone, got one that "
-                    f"another process trains into. Wait for it, or choose another --out."
-                )
+        with alone(self.folder):
             yield
 
     def has_checkpoint(self) -> bool:
@@ -280,16 +281,13 @@ def here_and_now(world: World) -> dict[str, Any]:
 
 
 def write_comparison(folder: Path, configs: Mapping[str, Settings], force: bool) -> None:
-    """Begin a folder of several runs that are to be compared."""
-    if force and folder.exists():
-        clear(folder)
-    check_new(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / COMPARISON, {name: c.to_dict() for name, c in configs.items()})
+    """Begin a folder of several runs that are to be compared; the caller has it alone."""
+    _begin(folder, COMPARISON, {name: c.to_dict() for name, c in configs.items()}, force)
 
 
 def read_comparison(folder: Path, kind: type[_Config]) -> dict[str, _Config] | None:
     """The runs to be compared in a folder; None if it is not of that sort."""
+    tidy(folder)
     file = folder / COMPARISON
     if not file.is_file():
         return None
@@ -317,8 +315,24 @@ def check_comparison(
         )
 
 
+def _begin(folder: Path, name: str, settings: Mapping[str, Any], force: bool) -> None:
+    """Write the file that makes a folder one of ours, in place of what is there if ``force``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not force:
+        check_new(folder)
+        return _write_json(folder / name, settings)
+    content = _json(settings)
+    with disk_errors(folder / name, len(content)), replaced(folder) as new:
+        write_file(new / name, content)
+    return None
+
+
 def _write_json(path: Path, value: Any) -> None:
-    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+    write_atomically(path, _json(value))
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def _processor() -> str:

@@ -25,7 +25,7 @@ from urllib.request import Request, urlopen
 from ...errors import FetchError
 from ._disk import append, exclusive, length, writing
 
-__all__ = ["Progress", "digest", "fetch_file"]
+__all__ = ["Progress", "digest", "fetch_file", "fetched_archive", "remove_whole_part"]
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are here and, if known, the bytes there will be."""
@@ -59,29 +59,62 @@ def fetch_file(
         progress: see :data:`Progress`.
     """
     target = Path(target)
-    if urlsplit(url).scheme not in ("https", "http", "file"):
-        raise FetchError(f"fetch: expected an address with https, http or file, got {url!r}.")
     if _is_there(url, target, checksum, replace):
         return False
-    part = target.with_name(target.name + ".part")
+    part = _part_of(target)
     with exclusive(part) as file:
         # Whoever held the lock a moment ago may have finished.
         if _is_there(url, target, checksum, replace):
             return False
-        resumed = length(file) > 0
-        _transfer(url, target, file, size, progress)
-        got = digest(part, checksum)
-        if got != checksum and resumed:
-            # The beginning may be of an older file than the rest: once more, from the start.
-            file.truncate(0)
-            _transfer(url, target, file, size, progress)
-            got = digest(part, checksum)
-        if got != checksum:
-            _refuse(url, target, part, checksum, got)
+        _complete(url, target, file, checksum, size, progress)
         with writing("fetch", target):
             os.fsync(file.fileno())
             part.replace(target)
     return True
+
+
+@contextmanager
+def fetched_archive(
+    url: str,
+    target: str | os.PathLike[str],
+    checksum: str,
+    *,
+    size: int | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> Iterator[Path]:
+    """A file with the content of ``url``, to unpack within the block; afterwards it goes.
+
+    If the block fails or the process is killed, the part stays and is taken up again next time. No
+    other process can have it meanwhile. A file that somebody put at ``target`` is used, and stays.
+
+    Args:
+        url: ``https``, ``http`` or ``file``.
+        target: where somebody may have put the file.
+        checksum: ``"md5:<hex>"`` or ``"sha256:<hex>"``.
+        size: in bytes, if known; another file is then refused before it is read.
+        replace: leave a file at ``target`` that is another out of account; otherwise that is an
+            error.
+        progress: see :data:`Progress`.
+    """
+    target = Path(target)
+    if _is_there(url, target, checksum, replace):
+        yield target
+        return
+    part = _part_of(target)
+    with exclusive(part) as file:
+        _complete(url, target, file, checksum, size, progress)
+        yield part
+        part.unlink()
+
+
+def remove_whole_part(target: Path, checksum: str) -> None:
+    """Remove what :func:`fetched_archive` left of a file, if all of it had come."""
+    part = _part_of(target)
+    if part.is_file():
+        with exclusive(part):
+            if digest(part, checksum) == checksum:
+                part.unlink()
 
 
 def digest(path: Path, checksum: str) -> str:
@@ -92,11 +125,40 @@ def digest(path: Path, checksum: str) -> str:
     return f"{kind}:{found.hexdigest()}"
 
 
+def _part_of(target: Path) -> Path:
+    return target.with_name(target.name + ".part")
+
+
+def _complete(
+    url: str,
+    target: Path,
+    file: FileIO,
+    checksum: str,
+    size: int | None,
+    progress: Progress | None,
+) -> None:
+    """Bring what a part lacks, and verify it."""
+    part, here = _part_of(target), length(file)
+    if here and size in (None, here) and digest(part, checksum) == checksum:
+        return  # whole already: the process was killed after it
+    _transfer(url, target, file, size, progress)
+    got = digest(part, checksum)
+    if got != checksum and here:
+        # The beginning may be of an older file than the rest: once more, from the start.
+        file.truncate(0)
+        _transfer(url, target, file, size, progress)
+        got = digest(part, checksum)
+    if got != checksum:
+        _refuse(url, target, part, checksum, got)
+
+
 class _DroppedError(Exception):
     """The connection ended early; another attempt may bring the rest."""
 
 
 def _is_there(url: str, target: Path, checksum: str, replace: bool) -> bool:
+    if urlsplit(url).scheme not in ("https", "http", "file"):
+        raise FetchError(f"fetch: expected an address with https, http or file, got {url!r}.")
     if not target.exists():
         return False
     got = digest(target, checksum) if target.is_file() else "a folder"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from ... import _check
+from ..._io import settle
 from ...errors import FetchError
 from ..registry import dataset_info
 from .archives import unpack
-from .download import digest, fetch_file
+from .download import digest, fetch_file, fetched_archive, remove_whole_part
 from .sources import SOURCES, RemoteFile, Source
 
 __all__ = ["Callback", "Got", "find", "get_data", "verify"]
@@ -60,6 +62,8 @@ def get_data(
     if found is not None:
         state = verify(source, found)
         if state == "verified" or not (force and source.files):
+            if state != "other":
+                _remove_leftovers(source, root)
             return Got(found, state)
     if not source.files:
         info = dataset_info(name)
@@ -112,17 +116,22 @@ def _is_done(source: Source, file: RemoteFile, root: Path) -> bool:
     return True
 
 
+def _remove_leftovers(source: Source, root: Path) -> None:
+    """Remove what a process left that was killed after all was in place."""
+    for file in (file for file in source.files if file.archive):
+        place = root / file.place
+        with suppress(OSError, FetchError):  # it cannot be written, or another process fetches
+            settle(place.parent)
+            remove_whole_part(place.with_name(file.name), file.checksum)
+
+
 def _fetch(file: RemoteFile, place: Path, force: bool, callback: Callback | None) -> None:
-    target = place.with_name(file.name) if file.archive else place
-    brought = fetch_file(
-        file.url,
-        target,
-        file.checksum,
-        size=file.size,
-        replace=force,
-        progress=partial(callback, file.name) if callback else None,
-    )
-    if file.archive:
-        unpack(target, place, replace=force)
-        if brought:  # an archive that somebody put there is theirs
-            target.unlink()
+    progress = partial(callback, file.name) if callback else None
+    if not file.archive:
+        fetch_file(file.url, place, file.checksum, size=file.size, replace=force, progress=progress)
+        return
+    target = place.with_name(file.name)
+    with fetched_archive(
+        file.url, target, file.checksum, size=file.size, replace=force, progress=progress
+    ) as archive:
+        unpack(archive, place, replace=force)

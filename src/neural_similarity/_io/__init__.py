@@ -1,0 +1,27 @@
+"""Files and folders that appear whole, swaps that cannot lose, locks, and the cache directory.
+
+Everything is written in a scratch folder beside its target and then moved, so a reader sees the old
+or the new and never half of it. A process locks its scratch folder for as long as it lives: what a
+killed process left behind is recognised by the lock that nobody holds, and is cleaned up by whoever
+writes there next.
+"""
+
+from .files import cache_directory, make_private_folder, whole_file, write_file
+from .folders import alone_in, settle, whole_folder
+from .locks import locked, try_lock
+from .scratch import foreign_entries, has_writers, scratch_folder
+
+__all__ = [
+    "alone_in",
+    "cache_directory",
+    "foreign_entries",
+    "has_writers",
+    "locked",
+    "make_private_folder",
+    "scratch_folder",
+    "settle",
+    "try_lock",
+    "whole_file",
+    "whole_folder",
+    "write_file",
+]

@@ -1,0 +1,80 @@
+"""Files that appear whole, and the directory of those that can be made again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .scratch import flush, scratch_folder, speaks_of
+
+__all__ = ["cache_directory", "make_private_folder", "whole_file", "write_file"]
+
+
+def cache_directory() -> Path:
+    """Where things are kept that can be made again: ``$NEURAL_SIMILARITY_CACHE`` or the user's."""
+    if path := os.environ.get("NEURAL_SIMILARITY_CACHE"):
+        return Path(path)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "neural_similarity"
+
+
+def make_private_folder(folder: Path) -> None:
+    """Create a folder, and those that it is in, for this user alone; existing ones stay."""
+    if not folder.is_dir():
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
+    """A temporary path, moved to ``path`` when the block ends well.
+
+    If it does not end well, what was at ``path`` is as it was, and nothing is left beside it.
+
+    Args:
+        path: where the file goes.
+        overwrite: replace a file that is there; otherwise that is a FileExistsError.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such folder", str(target.parent))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "expected a file, got a folder", str(target))
+    with scratch_folder(target.parent) as folder, speaks_of(target, folder / target.name):
+        file = folder / target.name
+        yield file
+        flush(file)
+        if not overwrite:
+            _move_to_new(file, target)
+            return
+        if target.exists():
+            shutil.copymode(target, file)
+        file.replace(target)
+
+
+def write_file(path: str | os.PathLike[str], content: bytes, overwrite: bool = True) -> None:
+    """Write a file that is there whole or not at all, even if the machine stops.
+
+    Args:
+        path: where the file goes.
+        content: what is in it.
+        overwrite: replace a file that is there; otherwise that is a FileExistsError.
+    """
+    with whole_file(path, overwrite) as file:
+        file.write_bytes(content)
+
+
+def _move_to_new(file: Path, target: Path) -> None:
+    """Give a file its final name, unless that name is taken."""
+    try:
+        target.hardlink_to(file)  # fails if the name is taken, where renaming would overwrite
+    except OSError:  # the name is taken, or this system has no hard links
+        if target.exists():
+            raise FileExistsError(
+                errno.EEXIST, "expected no file yet, got one", str(target)
+            ) from None
+        file.replace(target)

@@ -1,0 +1,85 @@
+"""Folders that appear whole, and folders that one process has to itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .locks import locked
+from .scratch import JOURNAL, entries, remove_leftovers, scratch_folder, speaks_of
+from .swap import exchange, finish_swaps, swap_files
+
+__all__ = ["alone_in", "settle", "whole_folder"]
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[bool]:
+    """Whether this process has a folder to itself, until the end of the block.
+
+    If it has, what a killed process left there is finished or removed first.
+    """
+    with locked(folder) as free:
+        if free:
+            finish_swaps(folder)
+            remove_leftovers(folder)
+        yield free
+
+
+def settle(folder: Path) -> None:
+    """Finish or remove what a killed process left in a folder; usually there is nothing."""
+    if entries(folder, JOURNAL):  # else nobody's lock is in question
+        with alone_in(folder):
+            pass
+    remove_leftovers(folder)
+
+
+@contextmanager
+def whole_folder(
+    path: str | os.PathLike[str], check: Callable[[], None] = lambda: None, *, keep: bool = False
+) -> Iterator[Path]:
+    """A new folder, which stands at ``path`` when the block ends well, in place of the old one.
+
+    Old and new are swapped in one step where the system can. Where it cannot, and where the old
+    folder itself has to stay because somebody works in it or a disk is mounted there, the files are
+    swapped one by one; a swap that was interrupted is finished by :func:`settle`. The old files
+    are deleted only after all new ones are in place.
+
+    Args:
+        path: where the folder goes.
+        check: raises if what is at ``path`` must not be replaced; called just before the swap.
+        keep: the caller is within :func:`alone_in` of the old folder, and keeps it. Otherwise the
+            old folder is locked during the swap; if another process has it, that is an OSError.
+    """
+    target = Path(path).resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    stays = keep or (target.is_dir() and _must_stay(target))
+    if not keep:
+        settle(target)
+    place = target if stays else target.parent
+    with scratch_folder(place) as scratch, speaks_of(target, new := scratch / "new"):
+        new.mkdir()
+        yield new
+        if keep:
+            check()
+            swap_files(new, target)
+        elif not target.is_dir():
+            check()
+            new.rename(target)
+        else:
+            with alone_in(target) as free:
+                if not free:
+                    raise OSError(errno.EBUSY, "another process writes to this folder", str(target))
+                check()
+                shutil.copymode(target, new)
+                if stays or not exchange(new, target):
+                    swap_files(new, target)
+
+
+def _must_stay(folder: Path) -> bool:
+    """Whether a folder cannot be moved away: it is in use, a disk of its own, or in a fixed one."""
+    fixed = not os.access(folder.parent, os.W_OK)
+    return fixed or os.path.ismount(folder) or Path.cwd().is_relative_to(folder)

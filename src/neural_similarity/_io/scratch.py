@@ -1,0 +1,113 @@
+"""Scratch folders: where things are written before they are moved to their place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import locks
+
+__all__ = [
+    "JOURNAL",
+    "entries",
+    "flush",
+    "foreign_entries",
+    "has_writers",
+    "remove_leftovers",
+    "scratch_folder",
+    "speaks_of",
+]
+
+JOURNAL = ".nsl-swap-"
+_SCRATCH = ".nsl-scratch-"
+
+
+@contextmanager
+def scratch_folder(parent: Path) -> Iterator[Path]:
+    """A new folder in ``parent``, removed at the end; those of dead processes are removed first."""
+    remove_leftovers(parent)
+    folder, handle = _locked_folder(parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        locks.close(handle)
+
+
+def foreign_entries(folder: Path) -> list[Path]:
+    """What is in a folder, sorted, without what is being written or swapped there."""
+    ours = (_SCRATCH, JOURNAL)
+    return sorted(entry for entry in folder.iterdir() if not entry.name.startswith(ours))
+
+
+def has_writers(folder: Path) -> bool:
+    """Whether a running process is writing a file of this folder, as far as locks can say."""
+    return any(locks.is_held(scratch) for scratch in entries(folder, _SCRATCH))
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove the scratch folders of processes that no longer run."""
+    for folder in entries(parent, _SCRATCH):
+        with locks.abandoned(folder) as is_abandoned:
+            if is_abandoned:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def entries(folder: Path, prefix: str) -> list[Path]:
+    """The folders in a folder whose names begin with ``prefix``."""
+    try:
+        with os.scandir(folder) as found:
+            return [Path(e.path) for e in found if e.name.startswith(prefix) and e.is_dir()]
+    except OSError:
+        return []
+
+
+def flush(path: Path) -> None:
+    """Bring a file or folder from the system's memory to the disk."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except PermissionError:  # folders cannot be opened on every system
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def speaks_of(target: Path, place: Path) -> Iterator[None]:
+    """Let an error of the disk name ``target``, which the user knows, and not the scratch.
+
+    Args:
+        target: where it will be.
+        place: where it is now, in a scratch folder.
+    """
+    try:
+        yield
+    except OSError as error:
+        for name in ("filename", "filename2"):
+            path = getattr(error, name)
+            if isinstance(path, str | os.PathLike) and Path(path).is_relative_to(place.parent):
+                inside = Path(path).is_relative_to(place)
+                known = target / Path(path).relative_to(place) if inside else target
+                setattr(error, name, str(known))
+        raise
+
+
+def _locked_folder(parent: Path) -> tuple[Path, int | None]:
+    """A new folder and the open handle that locks it."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
+        if locks.fcntl is None:
+            return folder, None
+        try:
+            handle = locks.open_locked(folder, is_folder=True)
+        except FileNotFoundError:
+            handle = None
+        if handle is not None:
+            return folder, handle
+        # Another process took it for a leftover before we locked it.

@@ -1,0 +1,116 @@
+"""Swap two folders: in one step where the system can, otherwise file by file with a journal.
+
+The journal is a folder in the target. It holds the new files, then the old ones, and a mark that
+says which part of the swap is under way: whoever locks the target next can finish the swap. The
+caller of every function here has locked the target. On disk::
+
+    .nsl-swap-x/new            files that go in
+    .nsl-swap-x/old            files that are out
+    .nsl-swap-x/take-old-out   the mark: first the old files are taken out ...
+    .nsl-swap-x/put-new-in     ... then the new ones are put in; without a mark nothing is swapped
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from .scratch import JOURNAL, entries, flush, foreign_entries
+
+__all__ = ["exchange", "finish_swaps", "swap_files"]
+
+_TAKE_OUT, _PUT_IN = "take-old-out", "put-new-in"
+
+
+def exchange(new: Path, old: Path) -> bool:
+    """Swap two folders in one step; False if this system or file system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if renameat2(here, os.fsencode(new), here, os.fsencode(old), swap) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBUSY):  # busy: a mount point
+        return False
+    raise OSError(code, os.strerror(code), str(old))
+
+
+def swap_files(new: Path, target: Path) -> None:
+    """Swap the files of two folders; what is needed to finish lies in the target from the start."""
+    journal = Path(tempfile.mkdtemp(prefix=JOURNAL, dir=target))
+    try:
+        _begin(journal, new, target)
+        _finish(journal, target)
+    except OSError:
+        _undo(journal, target)
+        raise
+    except BaseException:  # Ctrl-C and the like: half a swap is finished, not left
+        _finish(journal, target)
+        raise
+
+
+def finish_swaps(folder: Path) -> None:
+    """Finish or undo the swap that a killed process left in a folder; usually there is none."""
+    for journal in entries(folder, JOURNAL):
+        _finish(journal, folder)
+
+
+def _begin(journal: Path, new: Path, target: Path) -> None:
+    """Bring all that is needed into the journal; the mark comes last, and whole."""
+    try:
+        new.rename(journal / "new")
+    except OSError as error:
+        if error.errno != errno.EXDEV:  # the target is a disk of its own
+            raise
+        shutil.copytree(new, journal / "new")
+    (journal / "old").mkdir()
+    names = {
+        "old": [entry.name for entry in foreign_entries(target)],
+        "new": sorted(entry.name for entry in (journal / "new").iterdir()),
+    }
+    mark = journal / "names"
+    mark.write_text(json.dumps(names), encoding="utf-8")
+    flush(mark)
+    mark.rename(journal / _TAKE_OUT)
+    flush(journal)
+
+
+def _finish(journal: Path, target: Path) -> None:
+    """Go on with a swap wherever it stopped; without a mark nothing was swapped yet."""
+    if (journal / _TAKE_OUT).exists():
+        for name in _names(journal / _TAKE_OUT)["old"]:
+            if os.path.lexists(target / name):  # else it is out already
+                (target / name).rename(journal / "old" / name)
+        (journal / _TAKE_OUT).rename(journal / _PUT_IN)
+    if (journal / _PUT_IN).exists():
+        for entry in sorted((journal / "new").iterdir()):
+            entry.rename(target / entry.name)
+        (journal / _PUT_IN).unlink()
+    shutil.rmtree(journal, ignore_errors=True)
+
+
+def _undo(journal: Path, target: Path) -> None:
+    """Bring the old files back after the disk refused a step."""
+    if (journal / _PUT_IN).exists():
+        for name in _names(journal / _PUT_IN)["new"]:
+            if not os.path.lexists(journal / "new" / name):  # else it is not in place yet
+                (target / name).rename(journal / "new" / name)
+        (journal / _PUT_IN).rename(journal / _TAKE_OUT)
+    if (journal / _TAKE_OUT).exists():
+        for entry in sorted((journal / "old").iterdir()):
+            entry.rename(target / entry.name)
+        (journal / _TAKE_OUT).unlink()
+    shutil.rmtree(journal, ignore_errors=True)
+
+
+def _names(mark: Path) -> dict[str, list[str]]:
+    """Which files a swap takes out and puts in: others are not touched."""
+    names: dict[str, list[str]] = json.loads(mark.read_text(encoding="utf-8"))
+    return names
