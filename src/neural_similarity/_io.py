@@ -13,10 +13,12 @@ import errno
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 try:
     import fcntl
@@ -25,8 +27,11 @@ except ImportError:  # a system without such locks: there, one process at a time
 
 __all__ = [
     "cache_directory",
+    "check_regular",
     "foreign_entries",
     "locked",
+    "open_regular",
+    "read_regular",
     "scratch_folder",
     "settle",
     "try_lock",
@@ -37,6 +42,10 @@ __all__ = [
 
 _SCRATCH, _SWAP = ".nsl-scratch-", ".nsl-swap-"
 _TAKE_OUT, _PUT_IN = "take-old-out", "put-new-in"  # which part of a swap is under way
+_OTHER_KINDS = {
+    stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
 
 
 def cache_directory() -> Path:
@@ -45,6 +54,38 @@ def cache_directory() -> Path:
         return Path(path)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "neural_similarity"
+
+
+def check_regular(path: str | os.PathLike[str], status: os.stat_result | None = None) -> None:
+    """Raise an OSError unless there is a regular file: to open a pipe or a device may never end."""
+    mode = (status or Path(path).stat()).st_mode
+    if not stat.S_ISREG(mode):
+        kind = _OTHER_KINDS.get(stat.S_IFMT(mode), "something else")
+        raise OSError(errno.EINVAL, f"{kind}, not a regular file", os.fspath(path))
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """A file that is open for reading, if it is a regular one; this never waits."""
+    check_regular(path)
+    # Another process may put a pipe there at this moment: so do not wait, and look again.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    file = os.fdopen(handle, "rb")
+    try:
+        check_regular(path, os.fstat(handle))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of a regular file of at most so many bytes."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(most + 1) if size <= most else b""
+    if size > most or len(content) > most:
+        raise OSError(errno.EFBIG, f"a file of more than {most:,} bytes", os.fspath(path))
+    return content
 
 
 def try_lock(handle: int) -> bool:
