@@ -65,7 +65,7 @@ _PLAIN: dict[Any, _Rule] = {
     bool: _Rule("true or false", lambda v: type(v) is bool),
     NoneType: _Rule("null", lambda v: v is None),
     list: _Rule("a list", lambda v: type(v) is list),
-    tuple: _Rule("a list", lambda v: type(v) is list),
+    tuple: _Rule("a list", lambda v: type(v) in (list, tuple)),
     dict: _Rule("an object", lambda v: type(v) is dict),
     Mapping: _Rule("an object", lambda v: type(v) is dict),
 }

@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .._json import Count, Share, build
+from ..errors import FileFormatError
 from ..train.evaluate import Evaluation
 from .methods import METHODS, Adapter
 
@@ -60,16 +62,32 @@ class CrossValidation:
                 "confusion": self.confusion.tolist()}  # fmt: skip
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> CrossValidation:
-        """The inverse of :meth:`to_dict`."""
-        interval = values["interval"]
-        return cls(
-            **{
-                **values,
-                "interval": None if interval is None else (interval[0], interval[1]),
-                "confusion": np.array(values["confusion"], np.int64),
-            }
-        )
+    def from_dict(cls, values: Mapping[str, Any], where: object = "values") -> CrossValidation:
+        """The inverse of :meth:`to_dict`; ``where`` is the file that the values come from."""
+        stored = build(_Stored, dict(values), f"{where}, 'cross_validation'", FileFormatError)
+        if len({len(row) for row in stored.confusion}) > 1:
+            raise FileFormatError(
+                f"{where}: expected 'cross_validation.confusion' with equal rows, got "
+                f"{stored.confusion}. The file is damaged."
+            )
+        confusion = np.array(stored.confusion, np.int64)
+        return cls(**{**vars(stored), "confusion": confusion})
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A :class:`CrossValidation` in a file."""
+
+    method: str
+    accuracy: Share | None
+    interval: tuple[float, float] | None
+    tested: Count
+    folds: Count
+    by_method: dict[str, float]
+    confusion: list[list[Count]]
+    temperature: float
+    note: str
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 def cross_validate(

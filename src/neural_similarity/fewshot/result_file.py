@@ -100,7 +100,7 @@ class ResultFile:
         if world.first:
             self.path.parent.mkdir(exist_ok=True)
             text = "".join(json.dumps(line) + "\n" for line in (self.about, *lines))
-            write_atomically(partial, text.encode())
+            write_atomically(partial, text.encode(), "test again")
 
         count = len(done)
 
@@ -120,7 +120,8 @@ class ResultFile:
         result = evaluator.run(episodes, done, keep, on_progress, seconds)
         record = _record(result, {**self.about, "environment": here_and_now(world)})
         if world.first:
-            write_atomically(self.path, (json.dumps(record, indent=1) + "\n").encode())
+            content = (json.dumps(record, indent=1) + "\n").encode()
+            write_atomically(self.path, content, "test again")
             partial.unlink(missing_ok=True)  # another process may have ended the same test
         return record
 

@@ -113,7 +113,8 @@ def write_report(path: str | os.PathLike[str], title: str, sections: Sequence[Se
         f"<body><h1>{_text(title)}</h1>\n{body}\n</body></html>\n"
     )
     with whole_file(path) as file:
-        file.write_text(page, encoding="utf-8")
+        # The name of a file may have bytes that are no text: they are shown as \udcff.
+        file.write_bytes(page.encode("utf-8", "backslashreplace"))
 
 
 def _text(value: object) -> str:
