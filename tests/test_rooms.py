@@ -14,8 +14,10 @@ SHARED = {
     "_autocast",
     "_check",
     "_io",
+    "_json",
     "_memory",
     "_shapes",
+    "_tensor_files",
 }  # the foundation, which every room may use
 SOURCES = sorted(
     path for part in ("src", "experiments", "benchmarks") for path in (ROOT / part).rglob("*.py")

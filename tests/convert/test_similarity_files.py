@@ -338,12 +338,35 @@ def test_what_is_wrapped_around_a_model_is_left_out(wrap, tmp_path):
     assert torch.equal(next(ns.similarity_parameters(other)), M)
 
 
-def test_others_may_read_a_file_and_numbers_may_be_nan(tmp_path):
+def test_others_may_read_a_file(tmp_path):
     model = ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3)), ns.StaticSimilarity())
-    next(ns.similarity_parameters(model)).data.fill_(torch.nan)
     ns.save_similarity(model, tmp_path / "m.safetensors")
     (tmp_path / "other").touch()
     modes = {file.stat().st_mode for file in tmp_path.iterdir()}
     assert len(modes) == 1, "as any file is made"
-    again = ns.load_similarity(nn.Sequential(nn.Conv2d(3, 4, 3)), tmp_path / "m.safetensors")
-    assert next(ns.similarity_parameters(again)).isnan().all()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_values_that_are_not_finite_are_refused_by_name(tmp_path, value):
+    model, path = saved(tmp_path, "diagonal")
+    next(ns.similarity_parameters(model)).data[4] = value
+    ns.save_similarity(model, path)
+    message = "NaN or infinity for 1 of 9 values of 'features.0.weight.numbers.diagonal'"
+    untouched(backbone(), path, message)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.complex64])
+def test_a_shared_predictor_of_several_dtypes_is_refused(tmp_path, dtype):
+    config = ns.DynamicSimilarity(shared=True, predictor=ns.SpherePredictor(hidden=2))
+    path = tmp_path / "shared"
+    ns.save_similarity(ns.attach(backbone(), config), path)
+    key = "features.3.predictor.network.core.first.weight"
+    rewrite(path, lambda _, tensors: tensors.update({key: tensors[key].to(dtype)}))
+    untouched(backbone(), path, "share one where the file has two|, got .*torch.(int32|complex64)")
+
+
+def test_json_in_json_in_json_is_refused(tmp_path):
+    _, path = saved(tmp_path)
+    for text in ("[" * 100_000, '{"version":' * 99 + "1" + "}" * 99):
+        save_file({"a": torch.ones(3)}, path, metadata={"neural_similarity": text})
+        untouched(backbone(), path, "expected a file written by save_similarity")

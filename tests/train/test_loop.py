@@ -138,7 +138,7 @@ def test_wrong_folders(tmp_path):
     with pytest.raises(ns.RunError, match=r"got a folder without config\.json"):
         Run.open(tmp_path / "empty")
     (tmp_path / "empty" / "config.json").write_text("{")
-    with pytest.raises(ns.RunError, match="expected JSON, got a damaged file"):
+    with pytest.raises(ns.RunError, match=r"config\.json: expected JSON, got damaged text"):
         Run.open(tmp_path / "empty")
 
 

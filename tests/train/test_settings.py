@@ -10,7 +10,6 @@ import neural_similarity as ns
 from neural_similarity.train import TrainConfig
 from neural_similarity.train.build import build_similarity
 from neural_similarity.train.config import merge_settings, parse_setting, read_settings
-from neural_similarity.train.loop import Progress
 
 
 def test_similarity_of_a_configuration():
@@ -100,4 +99,3 @@ def test_settings_from_files_and_words(tmp_path):
 def test_every_setting_is_explained():
     assert all(field.metadata["help"] for field in fields(TrainConfig))
     assert TrainConfig.from_dict(TrainConfig().to_dict()) == TrainConfig()
-    assert Progress().step == 0

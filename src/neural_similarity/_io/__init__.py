@@ -9,15 +9,19 @@ writes there next.
 from .files import cache_directory, make_private_folder, whole_file, write_file
 from .folders import alone_in, settle, whole_folder
 from .locks import locked, try_lock
+from .regular import check_regular, open_regular, read_regular
 from .scratch import foreign_entries, has_writers, scratch_folder
 
 __all__ = [
     "alone_in",
     "cache_directory",
+    "check_regular",
     "foreign_entries",
     "has_writers",
     "locked",
     "make_private_folder",
+    "open_regular",
+    "read_regular",
     "scratch_folder",
     "settle",
     "try_lock",

@@ -58,7 +58,7 @@ def write_adapt_report(
                 f"{onnx:.0e} of the largest score). How to prepare images for it:"
             )
         )
-    use.append(Text((folder / "README.txt").read_text(), preformatted=True))
+    use.append(Text((folder / "README.txt").read_text(encoding="utf-8"), preformatted=True))
     sections.append(Section("How to use it", use))
     if classifier.backbone_.card:
         sections.append(

@@ -13,18 +13,19 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from .. import __version__
 from .._io import settle
-from ..errors import DataError, FileFormatError
+from .._json import Count, build, parse_json
+from .._tensor_files import check_finite, read_tensors
+from ..errors import DataError, FileFormatError, NeuralSimilarityError
 from ..train.checkpoint import read_weights
 from .backbones.extractor import FeatureExtractor
 from .backbones.files import read_description, write_described
@@ -34,6 +35,7 @@ from .linear_heads import linear
 from .methods import AdaptedNetwork
 from .output_folder import EXAMPLES, LABELS, MODEL, output_folder
 from .preprocessing import Preprocessing
+from .rejection import Rejection
 
 __all__ = [
     "Adapted",
@@ -74,7 +76,9 @@ class Adapted:
     @property
     def examples(self) -> Examples:
         """The training images; predicting does not need them."""
-        return self.stored if isinstance(self.stored, Examples) else _read_examples(self.stored)
+        if isinstance(self.stored, Examples):
+            return self.stored
+        return _read_examples(self.stored, len(self.classes))
 
 
 def save_adapted(adapted: Adapted, folder: str | os.PathLike[str], force: bool) -> None:
@@ -98,11 +102,16 @@ def write_adapted(adapted: Adapted, folder: Path) -> None:
         "settings": {**adapted.settings, "backbone": None},
         "unit": adapted.network.unit,
         "features": adapted.network.classifier.in_features,
+        "rejection": adapted.network.rejection is not None,
         "cross_validation": adapted.validation.to_dict(),
         "neural_similarity": __version__,
     }
     write_described(folder / MODEL, adapted.network, _KIND, described)
-    labels_json = {"classes": adapted.classes, "preprocessing": preprocessing}
+    labels_json = {
+        "classes": adapted.classes,
+        "preprocessing": preprocessing,
+        "largest_distance": adapted.network.largest_distance,
+    }
     (folder / LABELS).write_text(json.dumps(labels_json, indent=2) + "\n", encoding="utf-8")
     images, labels, features, names = adapted.examples
     tensors = {"images": images.contiguous(), "labels": labels, "features": features}
@@ -123,45 +132,100 @@ def load_adapted(
             f"{path}: expected a folder with {MODEL}, got none. `nsl adapt` and "
             f"FewShotClassifier.save write one."
         )
-    description = read_description(path / MODEL, _KIND)
-    try:
-        classes, settings = description["classes"], description["settings"]
-        preprocessing = Preprocessing.from_dict(description["preprocessing"])
-        classifier = linear(torch.zeros(len(classes), description["features"]), torch.zeros(1))
-        validation = CrossValidation.from_dict(description["cross_validation"])
-        source, unit = description["source"], description["unit"]
-        network = AdaptedNetwork(rebuild(source, backbone), classifier, unit)
-    except (LookupError, TypeError) as error:
+    file = path / MODEL
+    found = build(_Described, read_description(file, _KIND), file, FileFormatError, others=True)
+    count = len(found.classes)
+    validation = CrossValidation.from_dict(found.cross_validation, file)
+    if validation.confusion.shape != (count, count):
         raise FileFormatError(
-            f"{path}: expected a classifier of this version, got a damaged one ({error!r})."
+            f"{file}: expected 'cross_validation.confusion' of {count} x {count} numbers, got "
+            f"{validation.confusion.shape}. The file is damaged. Adapt again."
+        )
+    try:
+        classifier = linear(torch.zeros(count, found.features), torch.zeros(1))
+        means = torch.zeros(count, found.features)
+        rejection = Rejection(means, 0.0) if found.rejection else None
+        network = AdaptedNetwork(rebuild(found.source, backbone), classifier, found.unit, rejection)
+    except NeuralSimilarityError:
+        raise
+    except Exception as error:  # a network fails in its own way on options that it never had
+        raise FileFormatError(
+            f"{file}: expected the description of a network, got one that cannot be built "
+            f"({error!r}). The file is damaged. Adapt again."
         ) from error
-    read_weights(path / MODEL, network)
+    read_weights(file, network)
     extractor = FeatureExtractor(
-        network.backbone, preprocessing, description["name"], source, description["card"]
+        network.backbone, found.preprocessing, found.name, found.source, found.card
     )
     network.eval().requires_grad_(False)
-    return Adapted(network, extractor, classes, validation, settings, path.absolute())
+    settings = asdict(found.settings)
+    return Adapted(network, extractor, found.classes, validation, settings, path.absolute())
 
 
-def _read_examples(folder: Path) -> Examples:
-    if not (folder / EXAMPLES).is_file():
+@dataclass(frozen=True)
+class _Settings:
+    """The arguments of ``FewShotClassifier``; a backbone is described apart."""
+
+    method: str
+    folds: int
+    seed: int
+    backbone: None
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What the metadata of the model must say."""
+
+    source: dict[str, Any]
+    preprocessing: Preprocessing
+    name: str
+    card: str
+    classes: list[str | bool | int | float]
+    settings: _Settings
+    unit: bool
+    features: Count
+    cross_validation: dict[str, Any]
+    rejection: bool = False  # files of earlier versions have none
+
+
+def _read_examples(folder: Path, classes: int) -> Examples:
+    file = folder / EXAMPLES
+    if not file.is_file():
         raise DataError(
-            f"{folder / EXAMPLES}: expected the training images, got no file of this name. "
+            f"{file}: expected the training images, got no file of this name. "
             f"Saving and drawing similar images (--why) need it, predicting does not. Restore the "
             f"file, or adapt again."
         )
-    try:
-        with safe_open(folder / EXAMPLES, framework="pt") as file:
-            return Examples(
-                file.get_tensor("images"),
-                file.get_tensor("labels"),
-                file.get_tensor("features"),
-                json.loads(file.metadata()["names"]),
-            )
-    except (SafetensorError, OSError, LookupError, TypeError, ValueError) as error:
+    tensors, text = read_tensors(file, FileFormatError, "examples")
+    advice = "The file is damaged. Restore it, or adapt again."
+    names = parse_json(text.get("names", "null"), file, FileFormatError, advice)
+    names = build(list[str], names, f"{file}, 'names'", FileFormatError, advice)
+    kinds = {name: (t.dtype.is_floating_point, t.dim()) for name, t in tensors.items()}
+    if kinds != {"images": (False, 4), "labels": (False, 1), "features": (True, 2)}:
+        shapes = {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}
         raise FileFormatError(
-            f"{folder / EXAMPLES}: expected examples, got a file that cannot be read ({error})."
-        ) from error
+            f"{file}: expected images (N, C, S, S), labels (N,) and features (N, D), got {shapes}. "
+            f"{advice}"
+        )
+    images, labels, features = (tensors[name] for name in ("images", "labels", "features"))
+    if (images.dtype, labels.dtype) != (torch.uint8, torch.int64):
+        raise FileFormatError(
+            f"{file}: expected images of uint8 and labels of int64, got {images.dtype} and "
+            f"{labels.dtype}. {advice}"
+        )
+    lengths = {len(images), len(labels), len(features), len(names)}
+    if len(lengths) > 1 or 0 in lengths:
+        raise FileFormatError(
+            f"{file}: expected as many labels, features and names as images, got {len(labels)}, "
+            f"{len(features)} and {len(names)} for {len(images)}. {advice}"
+        )
+    if labels.min() < 0 or labels.max() >= classes:
+        raise FileFormatError(
+            f"{file}: expected labels from 0 to {classes - 1}, got {labels.min()} to "
+            f"{labels.max()}. {advice}"
+        )
+    check_finite(file, tensors, FileFormatError)
+    return Examples(images, labels, features, names)
 
 
 def _plain(classes: list[Any]) -> list[Any]:

@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .calibration import Calibration
+from .._json import Count, Share, build
+from ..errors import FileFormatError
+from .calibration import Bin, Calibration
 from .folds import NEVER
 from .wrong_labels import Suspect
 
@@ -100,18 +102,65 @@ class CrossValidation:
         return values
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> CrossValidation:
-        """The inverse of :meth:`to_dict`; files of earlier versions have fewer values."""
-        made = dict(values)
-        if made["interval"] is not None:
-            made["interval"] = (made["interval"][0], made["interval"][1])
-        for name, dtype in _ARRAYS.items():
-            if name in made:
-                made[name] = np.array(made[name], dtype)
+    def from_dict(cls, values: Mapping[str, Any], where: object = "values") -> CrossValidation:
+        """The inverse of :meth:`to_dict`; ``where`` is the file that the values come from.
+
+        Files of earlier versions have fewer values.
+        """
+        place = f"{where}, 'cross_validation'"
+        stored = build(_Stored, dict(values), place, FileFormatError)
+        if reason := stored.disagreement():
+            raise FileFormatError(f"{place}: expected {reason}. The file is damaged. Adapt again.")
+        parts: dict[str, Any] = dict(vars(stored))
+        parts |= {name: np.array(parts[name], dtype) for name, dtype in _ARRAYS.items()}
         for name in ("before", "after"):
-            if made.get(name) is not None:
-                made[name] = Calibration.from_dict(made[name])
-        made["suspects"] = tuple(Suspect(*item) for item in made.get("suspects", ()))
+            if parts[name] is not None:
+                parts[name] = Calibration(tuple(Bin(*one) for one in parts[name].bins))
+        parts["suspects"] = tuple(Suspect(*one) for one in stored.suspects)
         for name in ("duplicates", "conflicts"):
-            made[name] = tuple(tuple(item) for item in made.get(name, ()))
-        return cls(**made)
+            parts[name] = tuple(tuple(rows) for rows in parts[name])
+        return cls(**parts)
+
+
+@dataclass(frozen=True)
+class _StoredCalibration:
+    bins: list[tuple[Share, Share, Count]]
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A :class:`CrossValidation` in a file."""
+
+    method: str
+    accuracy: Share | None
+    interval: tuple[float, float] | None
+    tested: Count
+    folds: Count
+    by_method: dict[str, float]
+    confusion: list[list[Count]]
+    temperature: float
+    note: str
+    left_out: dict[str, str] = field(default_factory=dict)
+    predicted: list[int] = field(default_factory=list)
+    confidence: list[Share] = field(default_factory=list)
+    before: _StoredCalibration | None = None
+    after: _StoredCalibration | None = None
+    suspects: list[tuple[Count, Count, Count, Share]] = field(default_factory=list)
+    duplicates: list[list[Count]] = field(default_factory=list)
+    conflicts: list[list[Count]] = field(default_factory=list)
+
+    def disagreement(self) -> str | None:
+        """What should agree and does not, in words; None if all does."""
+        n_way, images = len(self.confusion), len(self.predicted)
+        if any(len(row) != n_way for row in self.confusion):
+            return f"'confusion' with equal rows, got {self.confusion}"
+        if len(self.confidence) != images:
+            return f"a confidence for each of {images} images, got {len(self.confidence)}"
+        if any(not NEVER <= one < n_way for one in self.predicted):
+            return f"'predicted' from {NEVER} to {n_way - 1}, got {self.predicted}"
+        if any(row >= images or max(a, b) >= n_way for row, a, b, _ in self.suspects):
+            return f"'suspects' among {images} images and {n_way} classes, got {self.suspects}"
+        groups = (*self.duplicates, *self.conflicts)
+        if any(row >= images for group in groups for row in group):
+            return f"'duplicates' and 'conflicts' among {images} images, got {groups}"
+        return None

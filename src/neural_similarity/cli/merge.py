@@ -74,6 +74,7 @@ def merge(
             **{name: environment[name] for name in ("classes", "in_channels", "image_size")},
             **{name: environment[name] for name in ("mean", "std")},
         },
+        "merge again",
     )
     print_line(
         f"{target}: {counts.deployed:,} parameters, {counts.total:,} before; relative difference "

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from .._io import whole_file
+from .._json import Count, Side, build, parse_json
+from .._tensor_files import check_finite, fits, read_tensors
 from ..errors import FileFormatError, NeuralSimilarityError
 from ..nn.dynamic_similarity import DynamicSimilarity
 from ..nn.inventory import Similarity
@@ -61,35 +63,28 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, T
     if not Path(path).is_file():
         what = "a folder" if Path(path).is_dir() else "a path where no file exists"
         raise FileNotFoundError(f"load_similarity: expected a file, got {what}: {str(path)!r}.")
+    tensors, metadata = read_tensors(path, FileFormatError, "a safetensors file", "Save it again.")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise FileFormatError(
-            f"load_similarity: expected a safetensors file, got {str(path)!r}, which cannot be "
-            f"read ({error}). It is damaged or of another kind. Save it again."
-        ) from error
-    try:
-        description = _validated(json.loads(metadata[_KEY]))
+        description = _validated(metadata[_KEY], path)
     except (LookupError, TypeError, AttributeError, ValueError, NeuralSimilarityError) as error:
         raise FileFormatError(
             f"load_similarity: expected a file written by save_similarity, got {str(path)!r}, "
             f"whose description is missing or unknown ({type(error).__name__}: {error})."
         ) from error
+    check_finite(path, tensors, FileFormatError)
     return description, tensors
 
 
 def saved_tensor(
     path: str | os.PathLike[str], tensors: dict[str, Tensor], key: str, like: Tensor
 ) -> Tensor:
-    """The tensor of this key, checked to have the shape of ``like``."""
+    """The tensor of this key, checked to fit ``like``."""
     tensor = tensors.get(key)
-    if tensor is None or tensor.shape != like.shape:
-        got = "nothing" if tensor is None else str(tuple(tensor.shape))
+    if tensor is None or not fits(tensor, like):
+        got = "nothing" if tensor is None else f"{tuple(tensor.shape)}, {tensor.dtype}"
         raise FileFormatError(
-            f"load_similarity: expected {key!r} of shape {tuple(like.shape)} in {str(path)!r}, got "
-            f"{got}. The file does not contain what it describes. Save it again."
+            f"load_similarity: expected {key!r} of shape {tuple(like.shape)}, {like.dtype} in "
+            f"{str(path)!r}, got {got}. The file does not contain what it describes. Save it again."
         )
     return tensor
 
@@ -130,15 +125,43 @@ def config_from(saved: dict[str, Any]) -> Config:
     return config
 
 
-def _validated(description: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Fingerprint:
+    class_: str = field(metadata={"key": "class"})
+    groups: Side
+    weights: dict[str, list[Count]]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    attachment: Count
+    fingerprint: _Fingerprint
+
+
+@dataclass(frozen=True)
+class _Description:
+    version: int
+    attachments: list[dict[str, Any]]
+    layers: dict[str, _Layer]
+
+
+@dataclass(frozen=True)
+class _Version:
+    version: int
+
+
+def _validated(text: str, path: str | os.PathLike[str]) -> dict[str, Any]:
     """The description, if it is complete and this version can read it."""
-    if description["version"] != _VERSION:
-        raise ValueError(f"version {description['version']}, and this library reads {_VERSION}")
-    configs = [config_from(saved) for saved in description["attachments"]]
-    if not description["layers"]:
+    values = parse_json(text, path, FileFormatError)
+    version = build(_Version, values, path, FileFormatError, others=True).version
+    if version != _VERSION:
+        raise ValueError(f"version {version}, and this library reads {_VERSION}")
+    description = build(_Description, values, path, FileFormatError, others=True)
+    configs = [config_from(saved) for saved in description.attachments]
+    if not description.layers:
         raise ValueError("no layers")
-    for layer in description["layers"].values():
-        if not 0 <= layer["attachment"] < len(configs):
-            raise ValueError(f"attachment {layer['attachment']}")
-        fingerprint_text(layer["fingerprint"])
-    return description
+    for layer in description.layers.values():
+        if layer.attachment >= len(configs):
+            raise ValueError(f"attachment {layer.attachment}")
+    result: dict[str, Any] = values
+    return result

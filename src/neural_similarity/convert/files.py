@@ -104,7 +104,7 @@ def load_similarity(
     refuse_misfits(path, description, modules, name)
     missing = {layer: modules[layer] for layer in layers if not similarity_of(modules[layer], name)}
     refuse_shared_weights("load_similarity", inner, missing)
-    prepared = _prepare_missing(description, modules, name)
+    prepared = _prepare_missing(path, description, modules, name)
     pairs = []
     for layer in layers:
         similarities = (
@@ -146,7 +146,10 @@ def _layers_to_save(model: nn.Module, name: str | None) -> dict[str, tuple[str, 
 
 
 def _prepare_missing(
-    description: dict[str, Any], modules: dict[str, nn.Module], name: str
+    path: str | os.PathLike[str],
+    description: dict[str, Any],
+    modules: dict[str, nn.Module],
+    name: str,
 ) -> dict[str, tuple[Any, dict[str, Any]]]:
     """Similarities for the layers of the file that have none yet; not attached."""
     prepared: dict[str, tuple[Any, dict[str, Any]]] = {}
@@ -161,8 +164,16 @@ def _prepare_missing(
                 f"got {', '.join(present)} with and {', '.join(missing)} without. Load into a "
                 f"model without similarities."
             )
-        for layer, similarities in config.prepare(missing, name).items():
-            prepared[layer] = (config, similarities)
+        try:
+            similarities = config.prepare(missing, name)
+        except (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError) as error:
+            # Options that no structure or predictor would have written.
+            raise FileFormatError(
+                f"load_similarity: expected similarities that can be built from {str(path)!r}, got "
+                f"{type(error).__name__}: {' '.join(str(error).split())}. Save it again."
+            ) from error
+        for layer, parts in similarities.items():
+            prepared[layer] = (config, parts)
     return prepared
 
 
@@ -171,7 +182,7 @@ def _refuse_conflicts(path: str | os.PathLike[str], pairs: list[tuple[Tensor, Te
     values: dict[int, Tensor] = {}
     for tensor, value in pairs:
         first = values.setdefault(id(tensor), value)
-        if not torch.allclose(first, value, rtol=0, atol=0, equal_nan=True):
+        if first.dtype != value.dtype or not torch.equal(first, value):
             raise FileFormatError(
                 f"load_similarity: expected predictors shared as in {str(path)!r}, got layers that "
                 f"share one where the file has two. Attach as when the file was saved, or load "

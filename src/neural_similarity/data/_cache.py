@@ -6,12 +6,16 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from .._io import cache_directory, make_private_folder, whole_file
+from .._json import build, parse_json, read_json
+from .._tensor_files import read_tensors
+from ..errors import DataError
 from .image_sets import MemorySet, fingerprint_of
 
 __all__ = ["cached_json", "cached_set", "key_of"]
@@ -46,12 +50,8 @@ def cached_set(name: str, key: str, make: Callable[[], MemorySet]) -> MemorySet:
 def cached_json(name: str, key: str, make: Callable[[], list[list[str]]]) -> list[list[str]]:
     """The same for lists of words."""
     path = cache_directory() / f"{name}-{key}.json"
-    try:
-        kept = json.loads(path.read_text())
-        if isinstance(kept, list):
-            return kept
-    except (OSError, ValueError):
-        pass
+    with suppress(DataError):
+        return read_json(path, list[list[str]], DataError)
     made = make()
     _keep(path, lambda scratch: scratch.write_text(json.dumps(made)))
     return made
@@ -60,15 +60,13 @@ def cached_json(name: str, key: str, make: Callable[[], list[list[str]]]) -> lis
 def _read_set(path: Path) -> MemorySet | None:
     if not path.is_file():
         return None
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
-            images, labels = file.get_tensor("images"), file.get_tensor("labels")
-        classes = tuple(json.loads(metadata["classes"]))
+    with suppress(DataError, LookupError):
+        tensors, metadata = read_tensors(path, DataError, "images and labels")
+        images, labels = tensors["images"], tensors["labels"]
+        classes = parse_json(metadata["classes"], path, DataError)
+        classes = build(tuple[str, ...], classes, path, DataError)
         if fingerprint_of(images, labels) == metadata["copy"]:
             return MemorySet(metadata["name"], images, labels, classes, metadata["copy"])
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-        pass
     _LOGGER.warning("neural_similarity: %s is damaged and will be made again", path)
     return None
 

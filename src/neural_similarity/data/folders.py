@@ -57,7 +57,10 @@ def read_folder(
         return [[name, why] for name, why in zip(some, reasons, strict=True) if why is not None]
 
     result = cached_json("checked-images", key_of((str(folder.resolve()), sizes, times)), check)
-    damaged = dict(result if is_new else check([name for name, _ in result]))
+    if not is_new:
+        suspects = {line[0] for line in result if line}
+        result = check([name for name in names if name in suspects])
+    damaged = dict(result)
     skipped = tuple(Skipped(folder / name, why) for name, why in damaged.items())
     if skipped:
         _report(info, skipped, strict)

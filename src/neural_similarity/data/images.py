@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .._io import check_regular
 from ..errors import DataError
 from ._modes import in_colour
 from ._progress import progress
@@ -135,6 +136,7 @@ def decode_error(path: Path) -> str | None:
     Many threads may call it inside one :func:`quietly`.
     """
     try:
+        check_regular(path)
         if not path.stat().st_size:
             return "an empty file"
         with _opened(path) as image:
@@ -174,6 +176,7 @@ _DECODE_ERRORS = (
 def _opened(path: Path) -> Iterator[Image.Image]:
     from PIL import Image
 
+    check_regular(path)
     try:
         with Image.open(path) as image:
             yield image

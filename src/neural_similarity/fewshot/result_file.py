@@ -16,16 +16,50 @@ from pathlib import Path
 from typing import Any
 
 from .._io import settle
+from .._json import Count, MaybeInfinite, Share, build, read_json, read_json_lines
 from ..data import Episodes
 from ..errors import RunError
 from ..train.checkpoint import write_atomically
 from ..train.distributed import World
-from ..train.folders import read_json
-from ..train.metrics import MetricsFile
+from ..train.metrics import ADVICE
 from ..train.runs import here_and_now
 from .evaluate import Evaluator, Result
 
-__all__ = ["ResultFile"]
+__all__ = ["ResultFile", "read_result"]
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What the file of a finished test must say."""
+
+    method: str
+    method_options: dict[str, Any]
+    n_way: Count
+    n_shot: Count
+    n_query: Count
+    mean: Share
+    interval: MaybeInfinite
+    inference: str
+    episodes: Count
+    adapted: Count
+    batch_norm: str
+    episode_seed: Count
+    fingerprint: str
+    data: str
+    data_copy: str
+    seconds: float
+    weights: str
+    weights_step: Count
+    accuracies: list[Share]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A line of a test under way."""
+
+    first: Count
+    accuracies: list[Share]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -44,7 +78,7 @@ class ResultFile:
         """The result, if the file exists; raises if weights or data have changed since."""
         if not self.path.is_file():
             return None
-        result: dict[str, Any] = read_json(self.path, dict)
+        result = read_result(self.path)
         if any(result.get(name) != self.about[name] for name in ("weights_step", "data_copy")):
             raise RunError(
                 f"{self.path}: expected a result for these weights and data, got one for different "
@@ -62,14 +96,13 @@ class ResultFile:
     ) -> dict[str, Any]:
         """Run the test, going on where it stopped, and write the result."""
         partial = self._partial()
-        lines = [] if force else MetricsFile.read(partial, frozenset())
-        lines = _in_a_row(lines[1:]) if lines and lines[0] == self.about else []
+        lines = [] if force else _accuracies_so_far(partial, self.about)
         done = [accuracy for line in lines for accuracy in line["accuracies"]]
         world.wait()  # until all have read
         if world.first:
             self.path.parent.mkdir(exist_ok=True)
             text = "".join(json.dumps(line) + "\n" for line in (self.about, *lines))
-            write_atomically(partial, text.encode())
+            write_atomically(partial, text.encode(), "test again")
 
         count = len(done)
 
@@ -90,7 +123,8 @@ class ResultFile:
         result = evaluator.run(episodes, done, keep, on_progress, seconds)
         record = _record(result, {**self.about, "environment": environment})
         if world.first:
-            write_atomically(self.path, (json.dumps(record, indent=1) + "\n").encode())
+            content = (json.dumps(record, indent=1) + "\n").encode()
+            write_atomically(self.path, content, "test again")
             partial.unlink(missing_ok=True)  # another process may have ended the same test
         return record
 
@@ -104,14 +138,29 @@ class ResultFile:
         return self.path.with_suffix(".partial.jsonl")
 
 
-def _in_a_row(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines that continue each other: two processes may have run the same test."""
+def read_result(path: Path) -> dict[str, Any]:
+    """The result of a finished test."""
+    advice = "Delete the file, or test again with --force."
+    result = read_json(path, dict[str, Any], RunError, advice)
+    build(_Stored, result, path, RunError, advice, others=True)
+    return result
+
+
+def _accuracies_so_far(partial: Path, about: dict[str, Any]) -> list[dict[str, Any]]:
+    """The lines of a test under way that continue each other; none if it is another test.
+
+    Two processes may have run the same test, so their lines may be mixed.
+    """
+    lines = read_json_lines(partial, RunError, ADVICE) if partial.is_file() else []
+    if not lines or lines[0] != about:
+        return []
     row: list[dict[str, Any]] = []
     count = 0
-    for line in lines:
-        if line.get("first") == count and isinstance(line.get("accuracies"), list):
+    for number, line in enumerate(lines[1:], 2):
+        part = build(_Part, line, f"{partial}, line {number}", RunError, ADVICE)
+        if part.first == count:
             row.append(line)
-            count += len(line["accuracies"])
+            count += len(part.accuracies)
     return row
 
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
-from safetensors import SafetensorError, safe_open
-
 from ..data import Episodes, MemorySet
-from ..errors import RunError
 from ..train.build import build_model
-from ..train.checkpoint import read_weights
+from ..train.checkpoint import read_step, read_weights
 from ..train.distributed import World
-from ..train.folders import read_json, sharing
+from ..train.folders import sharing
 from ..train.runs import RunFolder
 from ..train.settings import Settings
 from .config import FewShotConfig
 from .evaluate import Evaluator
 from .methods.base import Method
 from .network import FewShotNetwork
-from .result_file import ResultFile
+from .result_file import ResultFile, read_result
 from .training_data import check_apart, load_split
 
 __all__ = ["FewShotRun", "Trial"]
@@ -81,7 +76,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
     def results(self) -> list[dict[str, Any]]:
         """All results of tests, sorted by the names of their files."""
         files = sorted((self.folder / "results").glob("*.json"))
-        return [read_json(file, dict) for file in files]
+        return [read_result(file) for file in files]
 
     def evaluate(
         self,
@@ -155,7 +150,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
             "fingerprint": episodes,
             "data_copy": data,
             "weights": test.which,
-            "weights_step": _step(self.weights(test.which or "last")),
+            "weights_step": read_step(self.weights(test.which or "last")),
             "config": self.config.to_dict(),
             "base_copies": self.environment()["data_copies"],
         }
@@ -168,13 +163,3 @@ def _name(test: Trial, chosen: str) -> str:
     name += "" if test.which == chosen else f"-{test.which}"
     name += "" if test.batch_norm == "running" else f"-{test.batch_norm}"
     return f"{name}.json"
-
-
-def _step(weights: Path) -> int:
-    """The training step at which weights were saved."""
-    try:
-        with safe_open(weights, framework="pt") as file:
-            step: int = json.loads(file.metadata()["step"])
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{weights}: expected weights, got a damaged file ({error}).") from error
-    return step

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from .. import _check, structures
-from ..errors import AttachError
+from .._json import Side, build
+from ..errors import AttachError, FileFormatError
 from ..structures import Structure
 from .dynamic_class import dynamic_class, make_dynamic
 from .dynamic_layer import Installed, predictions_for
@@ -125,13 +126,25 @@ class DynamicSimilarity:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> DynamicSimilarity:
         """The inverse of :meth:`to_config`."""
+        saved = build(_Saved, config, "DynamicSimilarity", FileFormatError, others=True)
         return cls(
-            structures.from_config(config["structure"]),
-            predictor_from_config(config["predictor"]),
-            config["shared"],
-            config["shared_width"],
-            config["block_size"],
+            structures.from_config(saved.structure),
+            predictor_from_config(saved.predictor),
+            saved.shared,
+            saved.shared_width,
+            saved.block_size,
         )
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What a file says about a dynamic similarity."""
+
+    structure: dict[str, Any]
+    predictor: dict[str, Any]
+    shared: bool
+    shared_width: Side
+    block_size: int | None
 
 
 class _SharedNetworks:

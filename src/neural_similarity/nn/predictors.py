@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import _check
-from ..errors import ShapeError
+from .._json import build
+from ..errors import FileFormatError, ShapeError
 from ..ops.sphere import EPS, sphere_conv2d, sphere_linear
 from ..structures import Structure
 
@@ -140,7 +141,8 @@ def predictor_from_config(config: dict[str, Any]) -> PredictorConfig:
     """The configuration that ``to_config`` described."""
     kinds: dict[str, type[PredictorConfig]] = {c.kind: c for c in (SpherePredictor, ConvPredictor)}
     _check.known_name("predictor", "kind", config["kind"], kinds)
-    return kinds[config["kind"]](**{k: v for k, v in config.items() if k != "kind"})
+    options = {name: value for name, value in config.items() if name != "kind"}
+    return build(kinds[config["kind"]], options, "predictor", FileFormatError)
 
 
 class TwoLayers(nn.Module):

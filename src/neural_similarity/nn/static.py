@@ -12,8 +12,9 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from .. import _check, structures
+from .._json import build
 from .._shapes import pair
-from ..errors import AttachError
+from ..errors import AttachError, FileFormatError
 from ..ops.effective_weight import SCOPES, Scope, similarity_blocks
 from ..structures import Structure
 from .layouts import KernelLayout, kernel_layouts
@@ -122,8 +123,17 @@ class StaticSimilarity:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> StaticSimilarity:
         """The inverse of :meth:`to_config`."""
-        structure = structures.from_config(config["structure"])
-        return cls(structure, config["scope"], config["block_size"])
+        saved = build(_Saved, config, "StaticSimilarity", FileFormatError, others=True)
+        return cls(structures.from_config(saved.structure), saved.scope, saved.block_size)
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What a file says about a static similarity."""
+
+    structure: dict[str, Any]
+    scope: Scope
+    block_size: int | None
 
 
 def _plain_weight(module: nn.Module, name: str, layout: KernelLayout, where: str) -> Tensor:

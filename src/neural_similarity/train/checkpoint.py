@@ -8,21 +8,24 @@ whatever moment a process is killed, the weights on disk have their optimiser be
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from .._io import write_file
+from .._json import Count, build, parse_json
+from .._tensor_files import check_finite, fits, read_metadata, read_tensors
 from ..errors import RunError
 
 __all__ = [
     "disk_errors",
+    "read_step",
     "read_weights",
     "remove_older",
     "resume_checkpoint",
@@ -32,42 +35,63 @@ __all__ = [
 ]
 
 _ALIASES = "aliases"
+_CONTINUE = "continue with --resume"
+_DAMAGED = "The file is damaged. Put it back, or begin a new run."
+_OPTIMIZER_TENSORS: dict[type[torch.optim.Optimizer], set[str]] = {
+    torch.optim.SGD: {"momentum_buffer"},
+    torch.optim.Adam: {"step", "exp_avg", "exp_avg_sq"},
+}
+
+
+@dataclass(frozen=True)
+class _Step:
+    step: Count
 
 
 @contextmanager
-def disk_errors(path: Path, size: int) -> Iterator[None]:
-    """Say what to do if the disk refuses a file of a run, of ``size`` bytes."""
+def disk_errors(path: Path, size: int, advice: str = _CONTINUE) -> Iterator[None]:
+    """Say what to do if the disk refuses a file of ``size`` bytes; ``advice`` ends the sentence."""
     try:
         yield
     except OSError as error:
         raise RunError(
             f"{path}: expected to write {size:,} bytes, got {error.strerror or error}. "
-            f"The old file is unchanged. Free some space or choose another folder, then continue "
-            f"with --resume."
+            f"The old file is unchanged. Free some space or choose another folder, then {advice}."
         ) from error
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file of a run that is there whole or not at all; see :func:`disk_errors`."""
-    with disk_errors(path, len(content)):
+def write_atomically(path: Path, content: bytes, advice: str = _CONTINUE) -> None:
+    """Write a file that is there whole or not at all; see :func:`disk_errors`."""
+    with disk_errors(path, len(content), advice):
         write_file(path, content)
 
 
 def write_weights(
-    path: Path,
-    model: nn.Module,
-    metadata: Mapping[str, Any],
-    write: Callable[[Path, bytes], None] = write_file,
+    path: Path, model: nn.Module, metadata: Mapping[str, Any], advice: str = _CONTINUE
 ) -> None:
-    """Write a model's numbers, with what is to be known about them."""
+    """Write a model's parameters, with what is to be known about them.
+
+    ``advice`` says what to do once there is space, if the disk is full.
+    """
     tensors, aliases = _unshared(model.state_dict())
-    write(path, _content(tensors, {**metadata, _ALIASES: aliases}))
+    write_atomically(path, _content(tensors, {**metadata, _ALIASES: aliases}), advice)
 
 
 def read_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     """Read a file of :func:`write_weights` into the model; return what is known about it."""
     tensors, metadata = _read(path)
-    tensors |= {name: tensors[same] for name, same in metadata.pop(_ALIASES, {}).items()}
+    for name, same in build(dict[str, str], metadata.pop(_ALIASES, {}), path, RunError).items():
+        if same not in tensors:
+            raise RunError(f"{path}: expected the weights of {same!r}, got none. {_DAMAGED}")
+        tensors[name] = tensors[same]
+    own = model.state_dict()
+    check_finite(path, tensors, RunError, own)
+    for name in own.keys() & tensors.keys():
+        if own[name].shape == tensors[name].shape and not fits(tensors[name], own[name]):
+            raise RunError(
+                f"{path}: expected {own[name].dtype} for {name!r}, got {tensors[name].dtype}. "
+                f"{_DAMAGED}"
+            )
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
@@ -76,6 +100,12 @@ def read_weights(path: Path, model: nn.Module) -> dict[str, Any]:
             f"{' '.join(str(error).split())}"
         ) from error
     return metadata
+
+
+def read_step(path: Path) -> int:
+    """The training step at which the weights in a file were saved."""
+    text = read_metadata(path, RunError, "weights")
+    return build(_Step, _parsed(path, text), path, RunError, _DAMAGED, others=True).step
 
 
 def write_checkpoint(
@@ -90,7 +120,7 @@ def write_checkpoint(
         if isinstance(value, Tensor)
     }
     write_atomically(beside, _content(numbers, {"step": metadata["step"]}))
-    write_weights(folder / "last.safetensors", model, metadata, write_atomically)
+    write_weights(folder / "last.safetensors", model, metadata)
     remove_older(folder, metadata["step"])
 
 
@@ -105,14 +135,43 @@ def resume_checkpoint(
     folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
     """Read the last checkpoint into model and optimiser; return what is known about it."""
-    metadata = read_weights(folder / "last.safetensors", model)
-    numbers, _ = _read(_optimizer_file(folder, metadata["step"]))
+    file = folder / "last.safetensors"
+    metadata = read_weights(file, model)
+    step = build(_Step, metadata, file, RunError, _DAMAGED, others=True).step
+    beside = _optimizer_file(folder, step)
+    numbers, _ = _read(beside)
+    state = _optimizer_state(beside, numbers, optimizer)
+    # Squares of gradients may overflow while the weights are still finite.
+    squares = {name: v.clamp(max=1) for name, v in numbers.items() if name.endswith("exp_avg_sq")}
+    check_finite(beside, {**numbers, **squares}, RunError)
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    return metadata
+
+
+def _optimizer_state(
+    file: Path, numbers: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
+) -> dict[int, dict[str, Tensor]]:
+    """The optimiser's tensors by parameter, if each belongs to one and fits it."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    names = _OPTIMIZER_TENSORS[type(optimizer)]
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in numbers.items():
         index, _, key = name.partition(".")
-        state.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-    return metadata
+        number = int(index) if index.isascii() and index.isdigit() else len(parameters)
+        is_count = key == "step" and value.shape == () and value >= 1
+        if number >= len(parameters) or not (is_count or fits(value, parameters[number])):
+            raise RunError(
+                f"{file}: expected tensors that fit the optimiser, got {name!r} of shape "
+                f"{tuple(value.shape)}, {value.dtype}. {_DAMAGED}"
+            )
+        state.setdefault(number, {})[key] = value
+    for number, tensors in state.items():
+        if tensors.keys() != names:
+            raise RunError(
+                f"{file}: expected {', '.join(sorted(names))} for parameter {number}, got "
+                f"{', '.join(sorted(tensors))}. {_DAMAGED}"
+            )
+    return state
 
 
 def _optimizer_file(folder: Path, step: int) -> Path:
@@ -140,14 +199,9 @@ def _content(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> byte
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        content = path.read_bytes()  # at once: a run may replace the file while we look
-        tensors = load(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        text = header.get("__metadata__", {})
-        return tensors, {key: json.loads(value) for key, value in text.items()}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise RunError(
-            f"{path}: expected a checkpoint, got a file that cannot be read ({error}). It is "
-            f"missing, damaged or of another kind."
-        ) from error
+    tensors, text = read_tensors(path, RunError, "a checkpoint")
+    return tensors, _parsed(path, text)
+
+
+def _parsed(path: Path, text: Mapping[str, str]) -> dict[str, Any]:
+    return {key: parse_json(value, f"{path}, {key!r}", RunError) for key, value in text.items()}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from .._io import read_regular
+from .._json import read_json
 from ..errors import RunError
 from .settings import Settings, setting
 
 __all__ = ["TrainConfig", "merge_settings", "parse_setting", "read_settings"]
+
+_LARGEST = 2**24  # bytes of a file with settings
 
 
 @dataclass(frozen=True)
@@ -49,17 +52,15 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         kind = "a folder:" if path.is_dir() else "nothing at"
         raise RunError(f"configuration: expected a file, got {kind} {str(path)!r}.")
+    if path.suffix == ".json":
+        return read_json(path, dict[str, Any], RunError)
     try:
-        text = path.read_text(encoding="utf-8")
-        settings = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_regular(path, _LARGEST).decode())
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no TOML, or no UTF-8
         raise RunError(
             f"configuration: expected TOML in {str(path)!r}, or JSON if it ends in .json, got a "
             f"file that cannot be read as such ({error})."
         ) from error
-    if not isinstance(settings, dict):
-        raise RunError(f"configuration: expected names and values in {str(path)!r}, got a list.")
-    return settings
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .._io import alone_in, foreign_entries, has_writers, locked, settle, whole_folder
+from .._json import read_json
 from ..errors import RunError
 
 __all__ = [
@@ -17,10 +17,11 @@ __all__ = [
     "alone",
     "check_new",
     "check_replaceable",
-    "read_json",
+    "read_object",
+    "read_runs",
     "replaced",
+    "run_names",
     "sharing",
-    "shortened",
     "tidy",
 ]
 
@@ -37,21 +38,24 @@ _OUR_FOLDERS = {
 }
 
 
-def read_json(path: Path, kind: type[Any]) -> Any:
-    """What is in a file, if it is of that kind."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # JSON's own, and that of text that is none
-        raise RunError(f"{path}: expected JSON, got a damaged file ({error}).") from error
-    if not isinstance(value, kind):
-        raise RunError(f"{path}: expected {kind.__name__}, got {type(value).__name__}.")
-    return value
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a run."""
+    return read_json(path, dict[str, Any], RunError)
 
 
-def shortened(value: object) -> str:
-    """A value as a line of JSON, cut off where it is long."""
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:60] + "…"
+def run_names(folder: Path) -> list[str]:
+    """The names of the runs in a folder of several; none if it is not such a folder."""
+    return list(read_runs(folder)) if (folder / COMPARISON).is_file() else []
+
+
+def read_runs(folder: Path) -> dict[str, dict[str, Any]]:
+    """The settings of the runs in a folder of several, by name."""
+    file = folder / COMPARISON
+    runs = read_json(file, dict[str, dict[str, Any]], RunError)
+    for name in runs:
+        if name in ("", ".", "..") or not Path(name).name == name or "\0" in name:
+            raise RunError(f"{file}: expected names of folders, got {name!r}. The file is damaged.")
+    return runs
 
 
 def tidy(folder: Path) -> None:
@@ -135,7 +139,7 @@ def _foreign(folder: Path) -> Path | None:
     """Something in a folder that no run writes; None if there is nothing."""
     if not folder.is_dir():
         return folder
-    runs = list(read_json(folder / COMPARISON, dict)) if (folder / COMPARISON).is_file() else []
+    runs = run_names(folder)
     for path in foreign_entries(folder):
         if path.name in runs:
             inside = _foreign(path)
@@ -148,8 +152,7 @@ def _foreign(folder: Path) -> Path | None:
 
 def _is_ours(path: Path) -> bool:
     if path.name == "config.json":  # many programs have one
-        settings: dict[str, Any] = read_json(path, dict)
-        return {"model", "data"} <= settings.keys()
+        return {"model", "data"} <= read_object(path).keys()
     if path.name in _OUR_FOLDERS and path.is_dir() and not path.is_symlink():
         ours = re.compile(_OUR_FOLDERS[path.name])
         return all(ours.fullmatch(file.name) and file.is_file() for file in foreign_entries(path))

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import DivergedError
+from .._json import Count, MaybeInfinite, build
+from ..errors import DivergedError, RunError
 from .build import build_optimizer
 from .checkpoint import (
     remove_older,
     resume_checkpoint,
-    write_atomically,
     write_checkpoint,
     write_weights,
 )
@@ -43,10 +43,10 @@ Callback = Callable[[dict[str, Any]], None]
 class Progress:
     """How far a run has come; stored in its checkpoint."""
 
-    step: int = 0
-    seconds: float = 0.0
-    best_error: float = math.inf
-    finished: bool = False
+    step: Count
+    seconds: float
+    best_error: MaybeInfinite
+    finished: bool
 
 
 def train(
@@ -146,12 +146,13 @@ class _Job:
         layout = torch.channels_last if config.channels_last else torch.contiguous_format
         model.to(world.device, memory_format=layout)  # type: ignore[call-overload]
         optimizer = build_optimizer(config, model)
-        progress = Progress()
+        progress = Progress(step=0, seconds=0.0, best_error=math.inf, finished=False)
         facts = task.facts()
         run.check_data(facts)
         if resume and run.has_checkpoint():
             checkpoint = resume_checkpoint(run.folder, model, optimizer)
-            progress = Progress(**{name: checkpoint[name] for name in asdict(progress)})
+            file = run.folder / "last.safetensors"
+            progress = build(Progress, checkpoint, file, RunError, others=True)
         metrics = None
         if world.first:
             if resume and run.has_checkpoint():
@@ -272,7 +273,7 @@ class _Job:
             if self.world.first:
                 metadata = {"step": progress.step, "error": result["error"]}
                 best = self.run.folder / "best.safetensors"
-                write_weights(best, self.task.model, metadata, write_atomically)
+                write_weights(best, self.task.model, metadata)
 
     def record(self, line: dict[str, Any]) -> None:
         if self.metrics is not None:

@@ -3,14 +3,51 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._json import Count, Share, build, read_json_lines
 from ..errors import RunError
 from .checkpoint import write_atomically
-from .folders import shortened
 
-__all__ = ["MetricsFile"]
+__all__ = ["ADVICE", "MetricsFile"]
+
+ADVICE = "Delete that line to continue without it."
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What every line says."""
+
+    kind: str
+    step: Count
+
+
+@dataclass(frozen=True)
+class _Measured(_Line):
+    epoch: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Train(_Measured):
+    loss: float
+    lr: float
+    images_per_second: float
+    step_seconds: float
+    error: Share | None = None
+
+
+@dataclass(frozen=True)
+class _Eval(_Measured):
+    error: Share
+    loss: float | None = None
+    images: Count | None = None
+    interval: float | None = None
+
+
+_KINDS: dict[str, type[_Line]] = {"train": _Train, "eval": _Eval}
 
 
 class MetricsFile:
@@ -30,25 +67,13 @@ class MetricsFile:
         self._file.close()
 
     @staticmethod
-    def read(path: Path, needed: frozenset[str] = frozenset({"kind", "step"})) -> list[Any]:
-        """The lines that are whole: a kill may have torn the last one.
-
-        Each is an object with what is ``needed``.
-        """
+    def read(path: Path) -> list[dict[str, Any]]:
+        """The lines that are whole, and what they must be: a kill may have torn the last one."""
         if not path.is_file():
             return []
-        try:
-            text = path.read_text(encoding="utf-8")
-            lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-            found = [json.loads(line) for line in lines]
-        except ValueError as error:  # JSON's own, and that of text that is none
-            raise RunError(f"{path}: expected JSON, got a damaged line ({error}).") from error
-        for number, line in enumerate(found, 1):
-            whole = isinstance(line, dict) and needed <= line.keys()
-            if not whole or not isinstance(line.get("step", 0), int):
-                names = f" with {' and '.join(sorted(needed))}" if needed else ""
-                raise RunError(
-                    f"{path}: expected an object{names} in line {number}, got "
-                    f"{shortened(line)}. Delete that line to continue without it."
-                )
-        return found
+        lines = read_json_lines(path, RunError, ADVICE)
+        for number, line in enumerate(lines, 1):
+            where = f"{path}, line {number}"
+            kind = build(_Line, line, where, RunError, ADVICE, others=True).kind
+            build(_KINDS.get(kind, _Line), line, where, RunError, ADVICE, others=True)
+        return lines

@@ -17,7 +17,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from .. import __version__, _check
 from .._io import write_file
+from .._json import Side, build, read_json
 from ..data import ImageSet, eval_loader
 from ..errors import RunError
 from .build import build_model, training_copy, unseen_images, unseen_splits
@@ -39,9 +40,10 @@ from .folders import (
     alone,
     check_new,
     check_replaceable,
-    read_json,
+    read_object,
+    read_runs,
     replaced,
-    shortened,
+    run_names,
     tidy,
 )
 from .metrics import MetricsFile
@@ -59,9 +61,28 @@ __all__ = [
 MAY_DIFFER = ("data_dir", "device", "workers")
 """Settings that a run may go on with other values of: they do not decide its result."""
 
-_FACTS = {"classes", "data_copies", "image_size", "in_channels", "mean", "std"}  # of its data
-
 _Config = TypeVar("_Config", bound=Settings)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What ``environment.json`` must say of every start of a run."""
+
+    classes: list[str]
+    data_copies: dict[str, str]
+    image_size: Side
+    in_channels: Side
+    mean: list[float]
+    std: list[float]
+    command: list[str] = field(default_factory=list)
+    trained_classes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        channels = self.in_channels
+        if not self.classes or not len(self.mean) == len(self.std) == channels:
+            raise ValueError(f"expected classes, and mean and std of {channels} channel(s)")
+        if min(self.std) <= 0:
+            raise ValueError("expected std above 0")
 
 
 @dataclass(frozen=True)
@@ -90,14 +111,14 @@ class RunFolder(Generic[_Config]):
         if not path.is_dir():
             raise RunError(f"{path}: expected the folder of a run, got none.")
         if (path / COMPARISON).is_file():
-            names = ", ".join(str(path / name) for name in read_json(path / COMPARISON, dict))
+            names = ", ".join(str(path / name) for name in run_names(path))
             raise RunError(f"{path}: expected one run, got a folder of several: {names}.")
         if not file.is_file():
             raise RunError(
                 f"{path}: expected a run, got a folder without config.json. `{COMMANDS[kind]} "
                 f"--out {path}` makes one."
             )
-        settings = read_json(file, dict)
+        settings = read_object(file)
         check_kind(path, "a run", {"kind": "train", **settings}, kind)
         moved = {} if data_dir is None else {"data_dir": str(data_dir)}
         return cls(path, cls.config_class.from_dict({**settings, **moved}))  # type: ignore[arg-type]
@@ -195,14 +216,12 @@ class RunFolder(Generic[_Config]):
 
     def _starts(self) -> list[dict[str, Any]]:
         file = self.folder / "environment.json"
-        starts: list[dict[str, Any]] = read_json(file, list) if file.is_file() else []
-        for start in starts:
-            if not isinstance(start, dict) or not start.keys() >= _FACTS:
-                raise RunError(
-                    f"{file}: expected an object with {', '.join(sorted(_FACTS))} for each time "
-                    f"the run was started, got {shortened(start)}. Put the file back, or begin a "
-                    f"new run."
-                )
+        if not file.is_file():
+            return []
+        advice = "Put the file back, or begin a new run."
+        starts = read_json(file, list[dict[str, Any]], RunError, advice)
+        for start in starts:  # one for each time the run was started
+            build(_Start, start, file, RunError, advice, others=True)
         return starts
 
 
@@ -256,6 +275,11 @@ class Run(RunFolder[TrainConfig]):
     def _known_copy(self, images: ImageSet, split: str | None) -> str | None:
         """The copy these images must be of; None if the run never saw the like of them."""
         copies: dict[str, str] = self._starts()[0]["data_copies"]
+        if not {"train", "test"} <= copies.keys():
+            raise RunError(
+                f"{self.folder}: expected fingerprints of train and test in environment.json, got "
+                f"{copies}. Put the file back, or begin a new run."
+            )
         during_training, *others = unseen_splits(self.config)
         if not others or split == during_training:
             return copies["test"]
@@ -291,7 +315,7 @@ def read_comparison(folder: Path, kind: type[_Config]) -> dict[str, _Config] | N
     file = folder / COMPARISON
     if not file.is_file():
         return None
-    known = read_json(file, dict)
+    known = read_runs(folder)
     for config in known.values():
         check_kind(folder, "runs", {"kind": "train", **config}, kind.kind)
     return {name: kind.from_dict(config) for name, config in known.items()}

@@ -155,8 +155,9 @@ def check_kind(where: object, what: str, settings: Mapping[str, Any], kind: str)
     """Raise if settings name another kind than ``kind``; settings without one are accepted."""
     got = settings.get("kind", kind)
     if got != kind:
+        command = COMMANDS.get(got, got) if isinstance(got, str) else got
         raise RunError(
-            f"{where}: expected {what} of {COMMANDS[kind]!r}, got {COMMANDS.get(got, got)!r}. "
+            f"{where}: expected {what} of {COMMANDS[kind]!r}, got {command!r}. "
             f"Use the commands for that kind of run."
         )
 

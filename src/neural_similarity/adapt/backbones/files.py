@@ -7,15 +7,16 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from ...errors import AttachError, FileFormatError, NeuralSimilarityError
+from ..._json import Side, build, parse_json
+from ..._tensor_files import read_metadata
+from ...errors import AttachError, FileFormatError
 from ...fewshot.network import remove_classifier
 from ...models import create_model, model_weights
 from ...nn.dynamic import DynamicLayer
@@ -108,20 +109,20 @@ def network_source(
 
 def build_network(source: Mapping[str, Any]) -> nn.Module:
     """The network of :func:`network_source`, without classifier and with new weights."""
-    similarity = source["similarity"]
+    network = build(_Source, dict(source), "source", FileFormatError, others=True)
     config = None
-    if similarity is not None:
-        layers = "|".join(re.escape(name) for name in similarity["layers"])
+    if (similarity := network.similarity) is not None:
+        names = build(_Layers, similarity, "similarity", FileFormatError, others=True).layers
+        layers = "|".join(re.escape(name) for name in names)
         config = replace(DynamicSimilarity.from_config(similarity), target_modules=layers)
-    channels, side = source["in_channels"], source["image_size"]
     with torch.random.fork_rng():  # so that the caller's random numbers stay the same
         model = create_model(
-            source["model"],
+            network.model,
             1,
             similarity=config,
-            in_channels=channels,
-            image_size=side,
-            **source["options"],
+            in_channels=network.in_channels,
+            image_size=network.image_size,
+            **network.options,
         )
     if model_weights(source["model"]) is not None:
         model.to(memory_format=torch.channels_last)  # as in the extractor that was saved
@@ -132,17 +133,42 @@ def read_backbone(
     path: str | os.PathLike[str],
 ) -> tuple[nn.Module, dict[str, Any], Preprocessing, str]:
     """Network, source, preprocessing and card from a file of :func:`save_backbone`."""
-    described = read_description(Path(path), _KIND)
+    values = read_description(Path(path), _KIND)
+    described = build(_Described, values, path, FileFormatError, others=True)
     try:
-        module = build_network(described["source"])
-        preprocessing = Preprocessing.from_dict(described["preprocessing"])
-    except (LookupError, TypeError, ValueError, NeuralSimilarityError) as error:
+        module = build_network(described.source)
+    except Exception as error:  # a network fails in its own way on options that it never had
         raise FileFormatError(
             f"{path}: expected the description of a network, got one that cannot be built "
-            f"({error})."
+            f"({' '.join(str(error).split())})."
         ) from error
     read_weights(Path(path), module)
-    return module.eval(), described["source"], preprocessing, described["card"]
+    return module.eval(), described.source, described.preprocessing, described.card
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What the metadata of a backbone file must say."""
+
+    source: dict[str, Any]
+    preprocessing: Preprocessing
+    card: str
+
+
+@dataclass(frozen=True)
+class _Source:
+    """How to build a network of ``create_model`` again."""
+
+    model: str
+    options: dict[str, Any]
+    in_channels: Side
+    image_size: Side
+    similarity: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class _Layers:
+    layers: list[str]
 
 
 def write_described(
@@ -155,22 +181,19 @@ def write_described(
             # Statistics and biases are few, and some are too large or too small for half.
             if tensor.is_floating_point() and tensor.dim() > 1:
                 tensor.data = tensor.data.half()
-    write_weights(path, module, {**metadata, "kind": kind, "version": _VERSION})
+    described = {**metadata, "kind": kind, "version": _VERSION}
+    write_weights(path, module, described, "try again")
 
 
 def read_description(path: Path, kind: str) -> dict[str, Any]:
     """The description in a file of :func:`write_described`."""
     if not path.is_file():
         raise FileFormatError(f"{path}: expected a file, got no file of this name.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            text = file.metadata() or {}
-        described = {name: json.loads(value) for name, value in text.items()}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise FileFormatError(
-            f"{path}: expected a safetensors file, got one that cannot be read ({error}). It is "
-            f"damaged, or another kind of file."
-        ) from error
+    text = read_metadata(path, FileFormatError, "a safetensors file")
+    described = {
+        name: parse_json(value, f"{path}, {name!r}", FileFormatError)
+        for name, value in text.items()
+    }
     if described.get("kind") != kind or described.get("version") != _VERSION:
         raise FileFormatError(
             f"{path}: expected a file of kind {kind!r}, version {_VERSION}, got "

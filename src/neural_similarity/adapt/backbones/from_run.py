@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
+from ..._json import read_json
 from ...convert import merge
 from ...data import dataset_info
 from ...data.images import SEEN_SHARE
+from ...errors import RunError
 from ...fewshot.network import remove_classifier
 from ...fewshot.runs import FewShotRun
 from ...nn.inventory import static_similarities
@@ -38,16 +40,15 @@ def extractor_from_run(folder: Path) -> FeatureExtractor:
     source = network_source(module, config.model, config.options, channels, side)
     crop = SEEN_SHARE if dataset_info(config.data).augment.resized_crop else 1.0
     preprocessing = Preprocessing(side, environment["mean"], environment["std"], crop=crop)
-    card = f"{config.model} trained on {config.data} by: {' '.join(environment['command'])}"
+    card = f"{config.model} trained on {config.data} by: {' '.join(environment.get('command', ()))}"
     return FeatureExtractor(
         remove_classifier(module), preprocessing, f"run {folder.name}", source, card
     )
 
 
-def _kind(folder: Path) -> str:
+def _kind(folder: Path) -> Any:
     """Which command made the run."""
     try:
-        kind: str = json.loads((folder / "config.json").read_text()).get("kind", "train")
-    except (OSError, ValueError, AttributeError):
+        return read_json(folder / "config.json", dict[str, Any], RunError).get("kind", "train")
+    except RunError:
         return "train"  # opening it as such a run raises an error that says what is missing
-    return kind

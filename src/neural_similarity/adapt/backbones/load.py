@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from ...errors import DataError, RunError, UnknownNameError
+from ..._json import build
+from ...errors import DataError, FileFormatError, RunError, UnknownNameError
 from ...models import list_models
 from ...models.pretrained_weights import INSTALL
 from .extractor import FeatureExtractor
@@ -109,18 +110,28 @@ def rebuild(
     """
     if isinstance(backbone, FeatureExtractor):
         return copy.deepcopy(backbone.module)
+    described = build(_Source, dict(source), "source", FileFormatError, others=True)
     if backbone is not None:
-        if source["kind"] == "factory":
-            return network_of_function(_spec(backbone), source["classifier"])
+        if described.kind == "factory":
+            return network_of_function(_spec(backbone), described.classifier)
         return load_backbone(backbone).module
-    if source["kind"] == "create_model":
+    if described.kind == "create_model":
         return build_network(source)
-    if source["kind"] == "timm":
-        return build_timm(source["name"], source["classifier"])
+    if described.kind == "timm":
+        return build_timm(described.name, described.classifier)
     raise RunError(
-        f"load: expected the backbone {source.get('name', 'that was used')!r} as an argument, got "
-        f"none. It runs code that is not in the file. Name it as backbone (--backbone)."
+        f"load: expected the backbone {described.name!r} as an argument, got none. It runs code "
+        f"that is not in the file. Name it as backbone (--backbone)."
     )
+
+
+@dataclass(frozen=True)
+class _Source:
+    """How a feature extractor was loaded; :func:`build_network` reads the rest of its own."""
+
+    kind: Literal["create_model", "timm", "factory", "module"]
+    name: str = "that was used"
+    classifier: str | None = None
 
 
 def _spec(spec: str | os.PathLike[str]) -> str:

@@ -40,6 +40,11 @@ class AdaptedNetwork(nn.Module):
         self.backbone, self.classifier, self.unit = backbone, classifier, unit
         self.rejection = rejection
 
+    @property
+    def largest_distance(self) -> float | None:
+        """The distance above which an image is none of the classes; None if that is unknown."""
+        return None if self.rejection is None else self.rejection.threshold.item()
+
     def features(self, images: Tensor) -> Tensor:
         features: Tensor = self.backbone(images).flatten(1)
         return F.normalize(features) if self.unit else features

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def training_line(run: FewShotRun) -> None:
         best = min(evaluations, key=lambda line: line["error"])
         print_line(
             f"{run.config.method}: validation accuracy {100 * (1 - best['error']):.2f} ± "
-            f"{100 * best['interval']:.2f}% at step {best['step']:,}, the best of "
+            f"{100 * best.get('interval', math.nan):.2f}% at step {best['step']:,}, the best of "
             f"{len(evaluations)}"
         )
     else:
@@ -110,7 +111,7 @@ def _section(name: str, run: FewShotRun, results: Sequence[Mapping[str, Any]]) -
 def _training_seconds(run: FewShotRun) -> float:
     """Seconds of this run and of those whose networks it started with."""
     lines = run.metrics()
-    own = lines[-1]["seconds"] if lines else 0.0
+    own = lines[-1].get("seconds", 0.0) if lines else 0.0
     backbone = run.config.backbone
     if backbone is not None and (Path(backbone) / "config.json").is_file():
         own += _training_seconds(FewShotRun.open(backbone))

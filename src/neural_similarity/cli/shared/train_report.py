@@ -68,15 +68,9 @@ def report_comparison(runs: Mapping[str, Run], folder: Path) -> None:
 
 
 def _row(run: Run) -> tuple[Any, ...]:
-    metrics = run.metrics()
-    evaluations = [line for line in metrics if line["kind"] == "eval"]
-    if not evaluations:
-        raise RunError(f"{run.folder}: expected an evaluation in metrics.jsonl, got none.")
-    last = evaluations[-1]
-    images = last["images"]
-    result = Evaluation(round(last["error"] * images), images, last["loss"])
+    result = _last_evaluation(run)
     low, high = result.interval()
-    times = [line["step_seconds"] for line in metrics if line["kind"] == "train"]
+    times = [line["step_seconds"] for line in run.metrics() if line["kind"] == "train"]
     counts = trainable_summary(run.load_model())
     config = run.config
     kind = config.similarity
@@ -86,15 +80,25 @@ def _row(run: Run) -> tuple[Any, ...]:
         f"{low:.2%} – {high:.2%}",
         f"{counts.total:,}",
         f"{counts.deployed:,}",
-        f"{1000 * statistics.median(times):.1f}",
+        f"{1000 * statistics.median(times):.1f}" if times else "–",
     )
+
+
+def _last_evaluation(run: Run) -> Evaluation:
+    lines = [line for line in run.metrics() if line["kind"] == "eval"]
+    if not lines or not lines[-1].get("images") or lines[-1].get("loss") is None:
+        raise RunError(
+            f"{run.folder}: expected an evaluation with images and loss at the end of "
+            f"metrics.jsonl, got none."
+        )
+    images = lines[-1]["images"]
+    return Evaluation(round(lines[-1]["error"] * images), images, lines[-1]["loss"])
 
 
 def _note(run: Run) -> str:
     is_validation = run.environment().get("evaluated_on") == "validation"
     kind = "training images that were held out" if is_validation else "test images"
-    images = [line["images"] for line in run.metrics() if line["kind"] == "eval"][-1]
-    return f"Evaluated on {images:,} {kind}. {_NOTE}"
+    return f"Evaluated on {_last_evaluation(run).images:,} {kind}. {_NOTE}"
 
 
 def _setup(run: Run) -> list[Section]:

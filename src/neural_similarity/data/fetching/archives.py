@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from ..._io import whole_folder
+from ..._io import open_regular, whole_folder
 from ...errors import FetchError
 from ._disk import writing
 
@@ -180,7 +180,7 @@ def _copy(member: _Member, place: Path) -> None:
 
 
 def _start(archive: Path) -> bytes:
-    with archive.open("rb") as file:
+    with open_regular(archive) as file:
         return file.read(512)
 
 
