@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import torch.nn.functional as F
+from torch import Tensor, nn
 
 from ..data import FolderSet
 from ..export import export_model
 from .classifier import FewShotClassifier
+from .methods import AdaptedNetwork
 from .preprocessing import Preprocessing
+from .rejection import Rejection
 from .report import accuracy_text, write_adapt_report
 from .storage import write_adapted
 
@@ -21,7 +24,7 @@ def write_all(
     classifier: FewShotClassifier, dataset: FolderSet, folder: Path, name: Path, onnx: bool
 ) -> None:
     """Write all files into a folder; ``name`` is its later name."""
-    from ..plot import draw_confusion
+    from ..plot import draw_calibration, draw_confusion
 
     write_adapted(classifier.adapted(), folder)
     difference = _write_onnx(classifier, folder / "model.onnx") if onnx else None
@@ -35,11 +38,28 @@ def write_all(
             folder / "confusion.png",
             f"{validation.tested} images, cross-validated\n{accuracy_text(validation)}",
         )
+    if validation.before is not None and validation.after is not None:
+        draw_calibration(
+            {"scores alone": validation.before.bins, "with temperature": validation.after.bins},
+            folder / "calibration.png",
+        )
     write_adapt_report(classifier, dataset, folder, name, difference)
 
 
+class _WithDistance(nn.Module):
+    """Scores of images, and how unlike every class they are."""
+
+    def __init__(self, network: AdaptedNetwork, rejection: Rejection) -> None:
+        super().__init__()
+        self.network, self.rejection = network, rejection
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.network.features(images)
+        return self.network.classifier(features), self.rejection(features)
+
+
 def _write_onnx(classifier: FewShotClassifier, path: Path) -> float:
-    preprocessing = classifier.preprocessing_
+    preprocessing, network = classifier.preprocessing_, classifier.model_
     side = preprocessing.image_size
     examples = classifier.adapted().examples.images[:8]
     examples = F.interpolate(examples.float(), (side, side)).byte()  # enough for a comparison
@@ -48,12 +68,17 @@ def _write_onnx(classifier: FewShotClassifier, path: Path) -> float:
         "input_size": [preprocessing.channels, side, side],
         **{key: value for key, value in preprocessing.to_dict().items() if key != "image_size"},
         "method": classifier.method_,
+        "largest_distance": network.largest_distance,
     }
+    model, outputs = network, ["scores"]
+    if network.rejection is not None:
+        model, outputs = _WithDistance(network, network.rejection), ["scores", "distance"]
     return export_model(
-        classifier.model_,
+        model,
         preprocessing.normalise(examples),
         path,
         metadata={name: json.dumps(value) for name, value in metadata.items()},
+        outputs=outputs,
     )
 
 
@@ -61,11 +86,18 @@ def _readme(classifier: FewShotClassifier, preprocessing: Preprocessing, onnx: b
     side, channels = preprocessing.image_size, preprocessing.channels
     colour = "red, green, blue" if channels == 3 else "grey"
     share = "" if preprocessing.crop == 1 else f"{preprocessing.crop:g} times "
+    limit = classifier.model_.largest_distance
+    distance = (
+        "`distance`, (N,), says how unlike every class an image is: above\n"
+        f"{limit:.4f} (largest_distance in labels.json) it is none of these classes.\n"
+        if limit is not None
+        else ""
+    )
     network = (
         f"model.onnx reads `image`, float32 (N, {channels}, {side}, {side}), and returns\n"
         f"`scores`, (N, {len(classifier.classes_)}). The largest score is the predicted class;\n"
         "softmax turns scores into probabilities. The classes, in order, are in labels.json and\n"
-        "in the metadata of model.onnx.\n\n"
+        f"in the metadata of model.onnx.\n{distance}\n"
         if onnx
         else ""
     )

@@ -15,8 +15,8 @@ __all__ = ["EXAMPLES", "LABELS", "MODEL", "check_output_folder", "output_folder"
 MODEL, LABELS, EXAMPLES = "model.safetensors", "labels.json", "examples.safetensors"
 _MARKS = (MODEL, LABELS)  # by which such a folder is known
 _FILES = {
-    *_MARKS, EXAMPLES, "README.txt", "confusion.png", "model.onnx", "model.onnx.data",
-    "report.html",
+    *_MARKS, EXAMPLES, "README.txt", "calibration.png", "confusion.png", "model.onnx",
+    "model.onnx.data", "report.html",
 }  # fmt: skip
 
 

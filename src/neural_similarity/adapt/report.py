@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..data import FolderSet
+from .backbones.load import missing_hint
 from .classifier import FewShotClassifier
 from .cross_validation import CrossValidation
+from .training_images import as_array
+
+if TYPE_CHECKING:  # plotting takes a second to import
+    from ..plot import Part, Section
 
 __all__ = ["CLASS_COLUMNS", "accuracy_text", "class_rows", "predict_command", "write_adapt_report"]
 
 CLASS_COLUMNS = ("class", "images", "tested", "correct")
-_MOST_NAMED = 4
+_MOST_NAMED, _MOST_SHOWN = 4, 24
 
 
 def write_adapt_report(
     classifier: FewShotClassifier, dataset: FolderSet, folder: Path, name: Path, onnx: float | None
 ) -> None:
-    from ..plot import Facts, Picture, Section, Table, Text, write_report
+    """Write ``report.html``; ``folder`` holds the other files, and ``name`` is its later name."""
+    from ..plot import Section, Text, write_report
+
+    sections = [
+        Section("Result", list(_result(classifier, dataset))),
+        Section("Classes", list(_classes(classifier, folder))),
+        *_images(classifier, dataset),
+        *_skipped(dataset),
+        Section("How to use it", list(_use(classifier, folder, name, onnx))),
+    ]
+    if card := classifier.backbone_.card:
+        sections.append(Section("The backbone", [Text(card)]))
+    write_report(folder / "report.html", _title(classifier.classes_.tolist()), sections)
+
+
+def _result(classifier: FewShotClassifier, dataset: FolderSet) -> Iterator[Part]:
+    from ..plot import Facts, Table, Text
 
     validation = classifier.cross_validation_
     facts = {
@@ -31,40 +53,100 @@ def write_adapt_report(
         "images": len(dataset),
         "classes": len(classifier.classes_),
     }
-    parts: list[Any] = [Facts(facts), Text(validation.note)]
+    if (limit := classifier.model_.largest_distance) is not None:
+        facts["none of these"] = (
+            f"an image at a distance above {limit:.3f} from every class; of new images of the "
+            f"classes, some 5% are"
+        )
+    yield Facts(facts)
+    yield Text(validation.note)
+    if classifier.backbone is None and (hint := missing_hint()):
+        yield Text(hint)
     if len(validation.by_method) > 1:
         rows = [[method, f"{share:.1%}"] for method, share in validation.by_method.items()]
-        parts.append(Table(("method", "accuracy"), rows))
+        yield Table(("method", "correct in tests"), rows)
     if validation.left_out:
-        out = [[method, reason] for method, reason in validation.left_out.items()]
-        parts.append(Table(("left out", "reason"), out))
-    sections = [Section("Result", parts)]
-    per_class: list[Any] = [Table(CLASS_COLUMNS, class_rows(classifier))]
-    if (folder / "confusion.png").is_file():
-        caption = (
-            "Predicted classes (columns) of the images of each true class (rows). Every image was "
-            "classified by a classifier that was trained without it."
-        )
-        per_class.append(Picture(folder / "confusion.png", caption))
-    sections.append(Section("Classes", per_class))
+        yield Table(("left out", "reason"), list(map(list, validation.left_out.items())))
+
+
+def _classes(classifier: FewShotClassifier, folder: Path) -> Iterator[Part]:
+    from ..plot import Picture, Table
+
+    if not classifier.cross_validation_.is_tested:
+        yield Table(CLASS_COLUMNS[:2], [row[:2] for row in class_rows(classifier)])
+        return
+    yield Table(CLASS_COLUMNS, class_rows(classifier))
+    yield Picture(
+        folder / "confusion.png",
+        "Predicted classes (columns) of the images of each true class (rows). Every image was "
+        "classified by a classifier that was trained without it.",
+    )
+    yield Picture(
+        folder / "calibration.png",
+        "How often predictions are right (up), by how probable they were said to be (right), in "
+        "groups of equally many images. On the line, probabilities can be taken at their word.",
+    )
+
+
+def _images(classifier: FewShotClassifier, dataset: FolderSet) -> Iterator[Section]:
+    """Pictures to look at: likely wrong labels, copies with different labels, wrong predictions."""
+    from ..plot import Gallery, Section, Text
+
+    validation, classes = classifier.cross_validation_, classifier.classes_.tolist()
+    examples = classifier.adapted().examples
+    labels = [str(classes[number]) for number in examples.labels.tolist()]
+    guesses = [str(classes[n]) if n >= 0 else "" for n in validation.predicted.tolist()]
+
+    def gallery(rows: Sequence[int], words: Callable[[int], str]) -> Gallery:
+        pictures = [as_array(examples.images[row]) for row in rows]
+        names = [dataset.paths[row].relative_to(dataset.root) for row in rows]
+        return Gallery(pictures, [f"{words(r)}: {n}" for r, n in zip(rows, names, strict=True)])
+
+    def mistake(row: int) -> str:
+        return f"{labels[row]}, taken for {guesses[row]} ({validation.confidence[row]:.0%})"
+
+    suspects = [suspect.row for suspect in validation.suspects]
+    if suspects:
+        text = "Cross-validation is sure that these show another class. Are their labels right?"
+        shown = gallery(suspects[:_MOST_SHOWN], mistake)
+        yield Section("Likely wrong labels", [Text(_cut(text, suspects)), shown])
+    conflicts = [row for group in validation.conflicts for row in group]
+    if conflicts:
+        text = "These are nearly the same picture, in different classes."
+        shown = gallery(conflicts[:_MOST_SHOWN], lambda row: labels[row])
+        yield Section("Copies with different labels", [Text(_cut(text, conflicts)), shown])
+    wrong = [r for r in validation.misclassified(examples.labels).tolist() if r not in suspects]
+    if wrong:
+        text = "In the tests, these were taken for another class, the surest mistakes first."
+        shown = gallery(wrong[:_MOST_SHOWN], mistake)
+        yield Section("Wrongly classified images", [Text(_cut(text, wrong)), shown])
+
+
+def _cut(text: str, rows: Sequence[int]) -> str:
+    more = len(rows) > _MOST_SHOWN
+    return f"{text} The first {_MOST_SHOWN} of {len(rows)}:" if more else text
+
+
+def _skipped(dataset: FolderSet) -> Iterator[Section]:
+    from ..plot import Section, Table
+
     if dataset.skipped:
         rows = [[str(bad.path.relative_to(dataset.root)), bad.reason] for bad in dataset.skipped]
-        sections.append(Section("Skipped files", [Table(("file", "reason"), rows)]))
-    use = [Text(predict_command(classifier, name), preformatted=True)]
+        yield Section("Skipped files", [Table(("file", "reason"), rows)])
+
+
+def _use(
+    classifier: FewShotClassifier, folder: Path, name: Path, onnx: float | None
+) -> Iterator[Part]:
+    from ..plot import Text
+
+    yield Text(predict_command(classifier, name), preformatted=True)
     if onnx is not None:
-        use.append(
-            Text(
-                "model.onnx gives the same scores without this library (up to "
-                f"{onnx:.0e} of the largest score). How to prepare images for it:"
-            )
+        yield Text(
+            f"model.onnx gives the same scores without this library (up to {onnx:.0e} of the "
+            f"largest score). How to prepare images for it:"
         )
-    use.append(Text((folder / "README.txt").read_text(encoding="utf-8"), preformatted=True))
-    sections.append(Section("How to use it", use))
-    if classifier.backbone_.card:
-        sections.append(
-            Section("The backbone", [Text(classifier.backbone_.card, preformatted=True)])
-        )
-    write_report(folder / "report.html", _title(classifier.classes_.tolist()), sections)
+    yield Text((folder / "README.txt").read_text(encoding="utf-8"), preformatted=True)
 
 
 def predict_command(classifier: FewShotClassifier, folder: Path, images: str = "photo.jpg") -> str:

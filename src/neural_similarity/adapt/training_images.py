@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .backbones.extractor import FeatureExtractor
@@ -15,7 +17,7 @@ from .backbones.network_output import check_finite
 from .feature_cache import FeatureCache, image_fingerprint
 from .preprocessing import in_batches, in_threads, read_all
 
-__all__ = ["THUMBNAIL", "TrainingImages", "embed_images"]
+__all__ = ["THUMBNAIL", "TrainingImages", "as_array", "embed_images"]
 
 THUMBNAIL = 96
 """The largest side of the small copies that are kept of images."""
@@ -96,6 +98,12 @@ def embed_images(
         backbone, images, labels, n_way, torch.cat(features), torch.cat(mirrored),
         torch.cat(thumbnails),
     )  # fmt: skip
+
+
+def as_array(image: Tensor) -> NDArray[np.uint8]:
+    """An image ``(C, H, W)`` as an array for plots: ``(H, W)`` or ``(H, W, 3)``."""
+    array: NDArray[np.uint8] = (image[0] if len(image) == 1 else image.permute(1, 2, 0)).numpy()
+    return array
 
 
 @torch.no_grad()

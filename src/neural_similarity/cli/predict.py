@@ -53,7 +53,8 @@ def predict(
 ) -> None:
     """Classify images with a classifier that nsl adapt made.
 
-    Images that are missing or cannot be decoded are named and skipped. The exit code is then 1, or
+    An image that is unlike every class is "none of these"; the nearest classes follow. Images that
+    are missing or cannot be decoded are named and skipped. The exit code is then 1, or
     2 if no image could be classified.
 
     \b
@@ -89,6 +90,8 @@ class _Prediction(NamedTuple):
     picture: Tensor
     probabilities: Tensor
     features: Tensor
+    is_known: bool
+    """Whether it is like one of the classes."""
 
 
 def _check_picture(why: Path, force: bool) -> None:
@@ -180,7 +183,9 @@ def _classify(classifier: FewShotClassifier, files: list[Path]) -> list[_Predict
             ready = preprocessing.normalise(torch.stack(good))
             features = check_finite(classifier.model_.features(ready))
             probabilities = classifier.model_.classifier(features).softmax(1)
-        rows = iter(zip(good, probabilities, features, strict=True))
+            rejection = classifier.model_.rejection
+            known = rejection.accepts(features).tolist() if rejection else [True] * len(features)
+        rows = iter(zip(good, probabilities, features, known, strict=True))
     return [
         str(picture) if isinstance(picture, DataError) else _Prediction(file, *next(rows))
         for file, picture in zip(files, pictures, strict=True)
@@ -195,12 +200,12 @@ def _print(classes: list[Any], prediction: _Prediction, top: int, as_json: bool)
     ]
     if as_json:
         best = [{"class": name, "probability": share} for name, share in likely]
-        line = {"image": str(prediction.file), **best[0], "top": best}
-        print_json(line)
+        known = {"known": prediction.is_known}
+        print_json({"image": str(prediction.file), **best[0], **known, "top": best})
     else:
-        print_line(
-            f"{prediction.file}: " + ", ".join(f"{name} {share:.1%}" for name, share in likely)
-        )
+        words = ", ".join(f"{name} {share:.1%}" for name, share in likely)
+        words = words if prediction.is_known else f"none of these (nearest: {words})"
+        print_line(f"{prediction.file}: {words}")
 
 
 def _print_trouble(file: Path, reason: str, as_json: bool) -> None:
@@ -215,6 +220,7 @@ def _draw(
     """Draw each image next to the examples whose features have the most similar direction."""
     import torch.nn.functional as F
 
+    from ..adapt.training_images import as_array
     from ..plot import Explained, draw_neighbours
 
     images, labels, features, _ = examples
@@ -223,13 +229,9 @@ def _draw(
         cosine = F.cosine_similarity(one.features[None], features)
         nearest = cosine.topk(min(_EXAMPLES, len(images))).indices.tolist()
         share, place = one.probabilities.max(0)
-        near = [(_pixels(images[n]), str(classes[labels[n]]), cosine[n].item()) for n in nearest]
+        near = [(as_array(images[n]), str(classes[labels[n]]), cosine[n].item()) for n in nearest]
         name = str(classes[int(place)])
         rows.append(
-            Explained(printable(one.file.name), _pixels(one.picture), name, share.item(), near)
+            Explained(printable(one.file.name), as_array(one.picture), name, share.item(), near)
         )
     draw_neighbours(rows, path)
-
-
-def _pixels(image: Tensor) -> Any:
-    return (image[0] if len(image) == 1 else image.permute(1, 2, 0)).numpy()

@@ -8,11 +8,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from io import BytesIO
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .._io import whole_file
 
-__all__ = ["Facts", "Part", "Picture", "Section", "Table", "Text", "write_report"]
+__all__ = ["Facts", "Gallery", "Part", "Picture", "Section", "Table", "Text", "write_report"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,29 @@ class Text:
         return f"<{tag}>{_text(self.text)}</{tag}>"
 
 
-Part = Facts | Table | Picture | Text
+@dataclass(frozen=True)
+class Gallery:
+    """Small pictures side by side, each with a caption; uint8 ``(H, W)`` or ``(H, W, 3)``."""
+
+    pictures: Sequence[NDArray[np.uint8]]
+    captions: Sequence[str]
+
+    def html(self) -> str:
+        from PIL import Image
+
+        figures = []
+        for picture, words in zip(self.pictures, self.captions, strict=True):
+            file = BytesIO()
+            Image.fromarray(picture).save(file, "PNG")
+            data, caption = base64.b64encode(file.getvalue()).decode(), _text(words)
+            figures.append(
+                f'<figure><img src="data:image/png;base64,{data}" alt="{caption}" width="96">'
+                f"<figcaption>{caption}</figcaption></figure>"
+            )
+        return f'<div class="gallery">{"".join(figures)}</div>'
+
+
+Part = Facts | Gallery | Picture | Table | Text
 
 
 @dataclass(frozen=True)
@@ -147,6 +173,8 @@ th, td { text-align: left; padding: 0.25rem 0.9rem 0.25rem 0; white-space: nowra
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.1rem 1.5rem; margin: 0; }
 dt { color: var(--quiet); } dd { margin: 0; overflow-wrap: anywhere; }
 figure { margin: 1rem 0; }
+.gallery { display: flex; flex-wrap: wrap; gap: 0.8rem; }
+.gallery figure { width: 8.5rem; margin: 0; } .gallery figcaption { overflow-wrap: anywhere; }
 img { max-width: 100%; height: auto; background: #ffffff; border-radius: 4px; }
 figcaption { color: var(--quiet); font-size: 0.9rem; }
 pre { background: var(--tint); padding: 0.8rem; overflow-x: auto; font-size: 0.85rem; }
