@@ -17,6 +17,7 @@ from neural_similarity.adapt import (
 )
 from neural_similarity.adapt.backbones import imagenet
 from neural_similarity.adapt.backbones import load as backbones
+from neural_similarity.adapt.backbones.files import network_source
 from neural_similarity.errors import DataError, RunError, UnknownNameError
 from neural_similarity.export import export_model
 from neural_similarity.models import PretrainedWeights
@@ -51,9 +52,11 @@ def test_by_name_with_its_preprocessing():
 
 @needs_weights
 def test_another_image_size_is_an_option():
-    made = load_backbone(LITE0, image_size=40, crop=1.0)
+    made = load_backbone(LITE0, image_size=np.int64(40), crop=1.0)
     assert made.preprocessing == Preprocessing(40, *NORMALISATION, 1.0, "bicubic")
     assert made.source["image_size"] == made.module.image_size == 40
+    trained = network_source(made.module, LITE0, {"pretrained": True}, 3, 40)
+    assert trained == made.source  # a file has the weights, so the package is not needed
     with pytest.raises(RunError, match=r"expected no classifier with 'efficientnet_lite0', got"):
         load_backbone(LITE0, classifier="fc")
 

@@ -111,7 +111,7 @@ def _features_of_both(backbone: FeatureExtractor, pixels: Tensor) -> Tensor:
     """``(n, 2, D)``: features of images and of their mirror images."""
     ready = backbone.preprocessing.normalise(torch.cat([pixels, pixels.flip(3)]))
     rows = torch.cat([backbone.module(part).flatten(1) for part in ready.split(_PASS)])
-    features = rows.unflatten(0, (2, len(pixels))).transpose(0, 1)
+    features: Tensor = rows.unflatten(0, (2, len(pixels))).transpose(0, 1)
     check_finite(features.flatten(1))
     return features.contiguous()
 

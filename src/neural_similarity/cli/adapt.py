@@ -29,8 +29,8 @@ def adapt(
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="The folder of a run, a backbone file, timm:NAME or module:function "
-            "(default: the network that comes with the package).",
+            help="A name such as efficientnet_lite2, the folder of a run, a backbone file, "
+            "timm:NAME or module:function (default: the best that is installed).",
             show_default=False,
         ),
     ] = None,
@@ -66,6 +66,7 @@ def adapt(
 
     \b
     nsl adapt my-images --out birds
+    nsl adapt my-images --out birds --backbone efficientnet_lite2
     nsl adapt my-images --out birds --method static --backbone runs/mine
     nsl adapt my-images --out birds --backbone timm:resnet18
     nsl predict birds photo.jpg

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -15,6 +15,7 @@ from ..convert.attach import attach
 from ..errors import UnknownNameError
 from ..nn.dynamic_similarity import DynamicSimilarity
 from ..nn.static import StaticSimilarity
+from .backbone import Backbone
 from .pretrained_weights import PretrainedWeights
 
 __all__ = ["create_model", "list_models", "model_weights", "register_model"]
@@ -96,9 +97,9 @@ def create_model(
     weights = _known_weights(name) if pretrained else None
     advice = "Use smaller options, a smaller image_size or a smaller predictor"
     with limited_tensors(f"create_model({name!r})", "the network", advice):
-        model: Any = make(**{key: _check.plain_number(value) for key, value in arguments.items()})
+        model = make(**{key: _check.plain_number(value) for key, value in arguments.items()})
         if weights is not None:
-            weights.load_into(model, f"create_model({name!r})")
+            weights.load_into(cast(Backbone, model), f"create_model({name!r})")
         return model if config is None else attach(model, config)
 
 

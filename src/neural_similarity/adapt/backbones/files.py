@@ -29,6 +29,7 @@ from ..preprocessing import Preprocessing
 
 __all__ = [
     "build_network",
+    "in_fast_layout",
     "network_source",
     "read_backbone",
     "read_description",
@@ -125,8 +126,19 @@ def build_network(source: Mapping[str, Any]) -> nn.Module:
             **network.options,
         )
     if model_weights(source["model"]) is not None:
-        model.to(memory_format=torch.channels_last)  # as in the extractor that was saved
+        in_fast_layout(model)  # as in the extractor that was saved
     return remove_classifier(model)
+
+
+def in_fast_layout(module: nn.Module) -> nn.Module:
+    """The network, whose convolutions now keep the channels of a position together in memory.
+
+    Depthwise convolutions are half as fast again with it. Results change by rounding alone.
+    """
+    for parameter in module.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return module
 
 
 def read_backbone(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...adapt import FewShotClassifier
+from ...adapt import FewShotClassifier, missing_hint
 from ...adapt.report import CLASS_COLUMNS, accuracy_text, class_rows, predict_command
 from .printing import print_line
 from .table import print_table
@@ -29,4 +29,12 @@ def print_result(classifier: FewShotClassifier, out: Path) -> None:
         )
     for name, reason in validation.left_out.items():
         print_line(f"left out: {name} ({reason})")
+    if validation.suspects:
+        print_line(f"likely wrong labels: {len(validation.suspects)}, shown in the report")
+    if validation.conflicts:
+        print_line(
+            f"copies with different labels: {len(validation.conflicts)} groups, in the report"
+        )
+    if classifier.backbone is None and (hint := missing_hint()):
+        print_line(hint)
     print_line(f"{out}: see {out / 'report.html'}; {predict_command(classifier, out, 'IMAGE...')}")
