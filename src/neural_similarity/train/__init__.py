@@ -1,6 +1,7 @@
 """Training: one loop, resumable to the bit, alone or on many machines; files that appear whole."""
 
 from .._io import locked, write_file
+from .._json import read_json
 from .build import build_model, build_optimizer
 from .config import TrainConfig
 from .distributed import World
@@ -18,6 +19,7 @@ __all__ = [
     "evaluate",
     "here_and_now",
     "locked",
+    "read_json",
     "train",
     "write_file",
 ]
