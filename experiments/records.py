@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from neural_similarity.errors import FileFormatError
-from neural_similarity.train import write_file
+from neural_similarity.train import read_json, write_file
 
 from .tables.base import Row
 
@@ -44,16 +44,8 @@ def read_record(file: Path) -> Record | None:
     """A result; None if there is no such file."""
     if not file.is_file():
         return None
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        record = f"a damaged file ({error})"
-    if not isinstance(record, dict):
-        raise FileFormatError(
-            f"{file}: expected the result of a run as JSON, got {record}. Move the file away: nsl "
-            f"reproduce then runs it again."
-        )
-    return record
+    advice = "Move the file away: nsl reproduce then runs it again."
+    return read_json(file, dict[str, Any], FileFormatError, advice)
 
 
 def write_record(file: Path, record: Record) -> None:

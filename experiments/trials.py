@@ -8,13 +8,12 @@ it is compared with; few-shot runs are compared on the episodes that both were t
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 
 from neural_similarity.errors import NeuralSimilarityError, RunError
 from neural_similarity.fewshot import FewShotConfig, FewShotRun
-from neural_similarity.train import Run
+from neural_similarity.train import Run, read_json
 
 from .code_version import UNKNOWN, commit
 from .commands import command_for
@@ -58,10 +57,9 @@ def read_trials(results: Path) -> dict[str, Record]:
 def _open(folder: Path) -> Run | FewShotRun:
     """A run of either kind; a folder without a run is reported by ``open``."""
     try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        settings = None
-    few_shot = isinstance(settings, dict) and settings.get("kind") == "fewshot"
+        few_shot = read_json(folder / "config.json", dict, RunError).get("kind") == "fewshot"
+    except RunError:
+        few_shot = False
     return FewShotRun.open(folder) if few_shot else Run.open(folder)
 
 

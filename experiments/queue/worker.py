@@ -128,7 +128,7 @@ class Queue:
         try:
             with safe_open(file, framework="pt") as weights:
                 return bool(json.loads(weights.metadata()["finished"]))
-        except SafetensorError:
+        except (SafetensorError, LookupError, TypeError, ValueError):
             return True  # the code that loads it reports the damage
 
     def _record(self, job: Job) -> Record:

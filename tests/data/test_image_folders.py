@@ -291,7 +291,7 @@ def test_damaged_mini_imagenet(tmp_path):
         load_dataset("mini-imagenet", "test", tmp_path)
     for content, said in (
         ("file,class\n", "the header filename,label, got file,class"),
-        ("filename,label\n../secret.jpg,n1\n", "lines FILENAME,LABEL, got ../secret.jpg,n1"),
+        ("filename,label\n../secret.jpg,n1\n", "lines FILENAME,LABEL, got '../secret.jpg,n1'"),
         ("filename,label\n", "at least one image, got none"),
     ):
         (tmp_path / "train.csv").write_text(content)

@@ -1,6 +1,7 @@
 """Training: one loop, resumable to the bit, alone or on many machines; files that appear whole."""
 
 from .._io import locked, settle, write_file
+from .._json import read_json
 from .build import build_model, build_optimizer
 from .commit import code_version
 from .config import TrainConfig
@@ -20,6 +21,7 @@ __all__ = [
     "evaluate",
     "here_and_now",
     "locked",
+    "read_json",
     "settle",
     "train",
     "write_file",

@@ -153,13 +153,14 @@ def _optimizer_state(
 ) -> dict[int, dict[str, Tensor]]:
     """The optimiser's tensors by parameter, if each belongs to one and fits it."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    names = _OPTIMIZER_TENSORS[type(optimizer)]
+    names, most = _OPTIMIZER_TENSORS[type(optimizer)], len(parameters) - 1
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in numbers.items():
         index, _, key = name.partition(".")
-        number = int(index) if index.isascii() and index.isdigit() else len(parameters)
-        is_count = key == "step" and value.shape == () and value >= 1
-        if number >= len(parameters) or not (is_count or fits(value, parameters[number])):
+        number = int(index) if index.isascii() and index.isdigit() else most + 1
+        is_count = key == "step" and value.shape == () and value.is_floating_point()
+        like = value if is_count and value.float() >= 1 else parameters[min(number, most)]
+        if number > most or not fits(value, like):
             raise RunError(
                 f"{file}: expected tensors that fit the optimiser, got {name!r} of shape "
                 f"{tuple(value.shape)}, {value.dtype}. {_DAMAGED}"

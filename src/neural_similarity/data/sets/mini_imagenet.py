@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 
 import torch
 
+from ..._io import read_regular
 from ...errors import DataError
 from .._cache import cached_set, key_of
 from ..augment import Augment
@@ -34,6 +36,7 @@ INFO = DatasetInfo(
     "https://github.com/twitter/meta-learning-lstm name, and put both there.",
 )
 
+_LARGEST = 2**28  # bytes of a table
 _SIDE = 84
 _VERSION = 1
 
@@ -64,16 +67,18 @@ def _load(request: Request) -> ImageSet:
 
 def _rows(path: Path) -> list[tuple[str, str]]:
     """File and class of every image."""
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.reader(file)
+    try:
+        reader = csv.reader(io.StringIO(read_regular(path, _LARGEST).decode(), newline=""))
         header, rows = next(reader, []), [row for row in reader if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: expected a csv file in UTF-8, got {error}.") from error
     if header != ["filename", "label"]:
         raise DataError(
             f"{path}: expected the header filename,label, got {','.join(header) or 'nothing'}."
         )
     for row in rows:
-        if len(row) != 2 or Path(row[0]).name != row[0]:
-            raise DataError(f"{path}: expected lines FILENAME,LABEL, got {','.join(row)}.")
+        if len(row) != 2 or Path(row[0]).name != row[0] or "\0" in row[0]:
+            raise DataError(f"{path}: expected lines FILENAME,LABEL, got {','.join(row)!r}.")
     if not rows:
         raise DataError(f"{path}: expected at least one image, got none.")
     return [(name, label) for name, label in rows]
