@@ -10,7 +10,13 @@ import neural_similarity as ns
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "neural_similarity"
 ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
-SHARED = {"_autocast", "_check", "_io", "_memory", "_shapes"}  # the foundation, which every room may use
+SHARED = {
+    "_autocast",
+    "_check",
+    "_io",
+    "_memory",
+    "_shapes",
+}  # the foundation, which every room may use
 SOURCES = sorted(
     path for part in ("src", "experiments", "benchmarks") for path in (ROOT / part).rglob("*.py")
 )
