@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -45,8 +46,9 @@ def expect_same_places(found: list[Tensor], expected: list[Tensor], what: str) -
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_the_operator(path: str, batch: int) -> None:
+def test_the_operator(path: str, batch: int, count_case: Callable[[], None]) -> None:
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
+        count_case()
         draw = random.Random(seed)
         name, full, shared = draw.choice(list(CASES)), draw.random() < 0.5, draw.random() < 0.5
         dtype, layout = draw.choice((torch.float32, torch.float64)), draw.choice(list(FORMATS))
@@ -71,21 +73,28 @@ def test_the_operator(path: str, batch: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [2, 3] if ALL else [3])
-def test_several_threads(path: str, threads: int) -> None:
+def test_several_threads(path: str, threads: int, count_case: Callable[[], None]) -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads)
         for batch in range(5 if ALL else 1):
-            test_the_operator(path, 1000 + batch)
+            test_the_operator(path, 1000 + batch, count_case)
     finally:
         torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("structure", LAYERS)
 @pytest.mark.parametrize("name", GEOMETRIES)
-def test_layers(path: str, name: str, structure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers(
+    path: str,
+    name: str,
+    structure: str,
+    monkeypatch: pytest.MonkeyPatch,
+    count_case: Callable[[], None],
+) -> None:
     geometry = GEOMETRIES[name]
     for seed in range(6 if ALL else 1):
+        count_case()
         draw = random.Random(f"{name} {structure} {seed}")
         torch.manual_seed(seed)
         conv = ns.nn.DynamicConv2d(

@@ -22,8 +22,8 @@ from neural_similarity.ops.similarity_conv import compiled
 pytest.importorskip("onnxruntime")
 GUIDE = (Path(__file__).parents[2] / "docs" / "adapt.md").read_text()
 FILES = [
-    "README.txt", "calibration.png", "confusion.png", "examples.safetensors", "labels.json", "model.onnx",
-    "model.safetensors", "report.html",
+    "README.txt", "calibration.png", "confusion.png", "examples.safetensors", "labels.json",
+    "model.onnx", "model.safetensors", "report.html",
 ]  # fmt: skip
 COUNTS = (4, 3, 5)
 PLAIN = ("--backbone", "plain.safetensors")
