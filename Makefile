@@ -5,13 +5,14 @@ READY := .venv/.ready
 READY_DOCS := .venv/.ready-docs
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-pure lint types contract docs check clean
+.PHONY: help demo test test-pure attack lint types contract docs check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       train three networks side by side on embedded data (a minute)"
 	@echo "make test       run the tests"
 	@echo "make test-pure  run the tests of dynamic similarity without the compiled operator"
+	@echo "make attack     run all attacks: hostile files, folders, command lines, kills (long)"
 	@echo "make lint       check style and format"
 	@echo "make types      check types"
 	@echo "make contract   check who imports whom"
@@ -37,6 +38,9 @@ test: $(READY)
 
 test-pure: $(READY)
 	NEURAL_SIMILARITY_COMPILED=0 $(BIN)/python -m pytest -q tests/nn/test_dynamic.py tests/nn/test_dynamic_sequences.py tests/ops/test_similarity_conv.py
+
+attack: $(READY)
+	NSL_ATTACKS=all $(BIN)/python -m pytest -q tests/attacks
 
 lint: $(READY)
 	$(BIN)/ruff check .

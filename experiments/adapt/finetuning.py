@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -50,9 +51,8 @@ class BelowLastBlocks:
     def of(cls, data: TrainingImages) -> BelowLastBlocks:
         """Compute them for all images of a pool; the network is an ``EfficientNetLite``."""
         network = data.backbone.module
-        blocks = network.get_submodule("features")
-        assert isinstance(blocks, nn.Sequential)
-        below, last = blocks[:-_LAST], blocks[-_LAST:]
+        blocks = cast(nn.Sequential, network.get_submodule("features"))
+        below, last = nn.Sequential(*blocks[:-_LAST]), nn.Sequential(*blocks[-_LAST:])
         maps = []
         for rows in torch.arange(len(data)).split(32):
             pixels = data.pixels(rows)
@@ -104,12 +104,15 @@ def _choose(way: str, blocks: nn.Module) -> list[nn.Parameter]:
         chosen = [parameter for norm in norms for parameter in norm.parameters()]
     else:
         chosen = list(blocks.parameters()) if way == "last blocks" else []
-    return [parameter.requires_grad_() for parameter in chosen]
+    for parameter in chosen:
+        parameter.requires_grad_()
+    return chosen
 
 
 def _pooled(blocks: nn.Module, maps: Tensor) -> Tensor:
     output: Tensor = blocks(maps.contiguous(memory_format=torch.channels_last))
-    return F.normalize(output.mean((2, 3))) * output.shape[1] ** 0.5
+    scale: float = output.shape[1] ** 0.5
+    return F.normalize(output.mean((2, 3))) * scale
 
 
 def _features(blocks: nn.Module, maps: Tensor) -> int:

@@ -70,7 +70,8 @@ def _write_onnx(classifier: FewShotClassifier, path: Path) -> float:
         "method": classifier.method_,
         "largest_distance": network.largest_distance,
     }
-    model, outputs = network, ["scores"]
+    model: nn.Module = network
+    outputs = ["scores"]
     if network.rejection is not None:
         model, outputs = _WithDistance(network, network.rejection), ["scores", "distance"]
     return export_model(
