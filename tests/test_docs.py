@@ -71,7 +71,7 @@ def test_the_readme_tree_is_the_tree():
     tree = re.search(r"```\nsrc/neural_similarity/\n(.*?)```", README, re.DOTALL)[1]
     named = {line.split()[0].rstrip("/") for line in tree.splitlines() if line.startswith("  ")}
     package = ROOT / "src" / "neural_similarity"
-    assert named == {path.parent.name for path in package.glob("*/__init__.py")}
+    assert named == {path.parent.name for path in package.glob("[!_]*/__init__.py")}
     for line in tree.splitlines():
         if not line.startswith("  "):
             assert (ROOT / line.split()[0]).is_dir(), line

@@ -12,8 +12,9 @@ try:
 except ImportError:  # a system without such locks: there, one process at a time writes to a folder
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["abandoned", "close", "is_held", "locked", "open_locked", "try_lock"]
+__all__ = ["AVAILABLE", "abandoned", "close", "is_held", "locked", "open_locked", "try_lock"]
 
+AVAILABLE = fcntl is not None
 _HANDLES: set[int] = set()  # those that this process holds open for their locks
 
 

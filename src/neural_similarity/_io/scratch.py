@@ -102,7 +102,7 @@ def _locked_folder(parent: Path) -> tuple[Path, int | None]:
     """A new folder and the open handle that locks it."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
-        if locks.fcntl is None:
+        if not locks.AVAILABLE:
             return folder, None
         try:
             handle = locks.open_locked(folder, is_folder=True)
