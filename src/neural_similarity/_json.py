@@ -171,7 +171,7 @@ def _built(kind: Any, value: Any, key: str, others: bool) -> Any:
         kinds = arguments if fixed else arguments[:1] * len(value)
         _checked(_Rule(f"a list of {len(kinds)}", lambda v: len(v) == len(kinds)), value, key)
         items = enumerate(zip(kinds, value, strict=True))
-        return plain(_built(k, item, f"{key}.{n}", others) for n, (k, item) in items)
+        return plain(_built(k, item, _inside(key, str(n)), others) for n, (k, item) in items)
     if plain in (dict, Mapping) and arguments:
         inner = arguments[1]
         return {name: _built(inner, v, _inside(key, name), others) for name, v in value.items()}

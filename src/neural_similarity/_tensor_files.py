@@ -91,7 +91,12 @@ def check_finite(
 
 
 def fits(tensor: Tensor, own: Tensor) -> bool:
-    """Whether a tensor can be copied into ``own``: the same shape, and the same kind of numbers."""
+    """Whether a tensor can be copied into ``own``: the same shape, and the same kind of numbers.
+
+    Floats of eight bits cannot be computed with, and we write none.
+    """
+    if tensor.is_floating_point() and tensor.element_size() == 1:
+        return False
     kinds = [(t.is_floating_point(), t.is_complex()) for t in (tensor, own)]
     return tensor.shape == own.shape and kinds[0] == kinds[1]
 

@@ -350,3 +350,33 @@ def test_into_the_folder_where_one_stands(run, tmp_path, monkeypatch):
             name for name in FILES if name != "model.onnx"
         ]
     assert run("predict", ".", "../mine").code == 0
+
+
+def test_a_damaged_file_whose_name_is_no_text(run, tmp_path):
+    place = os.fsencode(tmp_path / "mine" / "kind 0")
+    with open(place + b"/caf\xe9.png", "wb") as file:  # noqa: PTH123 (a path of bytes)
+        file.write(b"damaged")
+    ended = run("adapt", "mine", "--out", "birds", "--method", "proto", *PLAIN, "--no-onnx")
+    assert ended.code == 0, ended.err
+    assert r"caf\udce9.png" in (tmp_path / "birds" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_full_disk_is_told_without_options_that_adapt_lacks(run, tmp_path, monkeypatch):
+    def full(path, content):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("neural_similarity.train.checkpoint.write_file", full)
+    said = one_line(run("adapt", "mine", "--out", "birds", "--method", "proto", *PLAIN))
+    assert "No space left on device" in said
+    assert "then try again" in said
+    assert "--resume" not in said
+    assert not (tmp_path / "birds").exists()
+
+
+def test_a_pipe_among_images_is_skipped(run, tmp_path):
+    os.mkfifo(tmp_path / "mine" / "kind 0" / "pipe.png")
+    ended = run("adapt", "mine", "--out", "birds", "--method", "proto", *PLAIN, "--no-onnx")
+    assert ended.code == 0, ended.err
+    assert "a named pipe, not a regular file" in (tmp_path / "birds" / "report.html").read_text()
+    ended = run("predict", "birds", tmp_path / "mine" / "kind 0" / "pipe.png")
+    assert ended.code == 2

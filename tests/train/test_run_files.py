@@ -1,17 +1,25 @@
 """Files of a run that were damaged: said in one sentence, with nothing changed."""
 
 import json
+import os
 
 import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from support.command import nsl
+from torch import nn
 
 import neural_similarity as ns
-from neural_similarity.train import Run, TrainConfig, train
+from neural_similarity.train import Run, TrainConfig, build_model, build_optimizer, train
+from neural_similarity.train.checkpoint import read_weights, resume_checkpoint, write_weights
 from neural_similarity.train.metrics import MetricsFile
 
 SMALL = TrainConfig(
-    options={"width": 4, "hidden": 8}, batch_size=314, steps=1, log_every=1, threads=1
-)
+    options={"width": 4, "hidden": 8}, batch_size=314, steps=1, log_every=1, threads=1,
+    optimizer="adam",
+)  # fmt: skip
+OPTIMISER = "last-1.optimizer.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +30,12 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def run(trained):
     """The run, put back afterwards."""
-    files = {name: trained / name for name in ("metrics.jsonl", "environment.json")}
+    names = ("metrics.jsonl", "environment.json", "last.safetensors", OPTIMISER)
+    files = {name: trained / name for name in names}
     before = {name: file.read_bytes() for name, file in files.items()}
     yield Run.open(trained)
     for name, file in files.items():
+        file.unlink()
         file.write_bytes(before[name])
 
 
@@ -76,3 +86,106 @@ def test_a_plain_run_is_not_merged(run, capsys, monkeypatch):
     assert ended.code == 2
     assert "expected a run with a static similarity, got one without. There is nothing" in ended.err
     assert "last.safetensors already holds the weights of a plain network" in ended.err
+
+
+def rewrite(file, tensors=None, metadata=None):
+    """Write a checkpoint with some tensors and metadata exchanged."""
+    with safe_open(file, framework="pt") as opened:
+        old = opened.metadata()
+    save_file({**load_file(file), **(tensors or {})}, file, {**old, **(metadata or {})})
+
+
+def resume(run):
+    model = build_model(run.config, 10, 1, 8)
+    return resume_checkpoint(run.folder, model, build_optimizer(run.config, model))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_named(run, value, capsys, monkeypatch):
+    name = "classifier.weight"
+    weight = load_file(run.folder / "last.safetensors")[name]
+    weight[0, 0] = value
+    rewrite(run.folder / "last.safetensors", {name: weight})
+    message = rf"last\.safetensors: expected finite values, got NaN or infinity for 1 of .*'{name}'"
+    for use in (run.load_model, lambda: train(None, run.folder, resume=True)):
+        with pytest.raises(ns.RunError, match=message):
+            use()
+    ended = nsl(capsys, monkeypatch, "eval", run.folder)
+    assert ended.code == 2
+    assert "expected finite values" in ended.err
+
+
+def test_optimisers_that_are_not_finite_are_named(run):
+    file = run.folder / OPTIMISER
+    tensors = load_file(file)
+    rewrite(file, {"0.exp_avg_sq": torch.full_like(tensors["0.exp_avg_sq"], torch.inf)})
+    resume(run)  # squares may overflow while the weights are finite
+    for name in ("0.exp_avg", "0.exp_avg_sq"):
+        rewrite(file, {name: torch.full_like(tensors[name], torch.nan)})
+        with pytest.raises(ns.RunError, match=f"NaN or infinity for .* '{name}'"):
+            resume(run)
+        rewrite(file, tensors)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"99.exp_avg": torch.ones(2)}, r"tensors that fit the optimiser, got '99.exp_avg'"),
+        ({"x.exp_avg": torch.ones(2)}, r"tensors that fit the optimiser, got 'x.exp_avg'"),
+        ({"0.exp_avg": torch.ones(2)}, r"got '0.exp_avg' of shape \(2,\)"),
+        ({"0.step": torch.tensor(0.0)}, "got '0.step' of shape"),
+        ({"0.step": torch.ones(2)}, "got '0.step' of shape"),
+        ({"0.other": torch.ones(4, 1, 3, 3)}, "expected exp_avg, exp_avg_sq, step for parameter 0"),
+    ],
+)
+def test_an_optimiser_that_does_not_fit_is_named(run, tensors, message):
+    rewrite(run.folder / OPTIMISER, tensors)
+    with pytest.raises(ns.RunError, match=message):
+        resume(run)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"step": '"three"'}, r"last\.safetensors: expected 'step' to be an integer, got 'three'"),
+        ({"seconds": "null"}, "expected 'seconds' to be a finite number, got None"),
+        ({"finished": "1"}, "expected 'finished' to be true or false, got 1"),
+        ({"best_error": "NaN"}, "expected 'best_error' to be a number, got nan"),
+        ({"aliases": "[1]"}, r"to be an object, got \[1\]"),
+        ({"aliases": '{"a": "b"}'}, "expected the weights of 'b', got none"),
+        ({"step": "[" * 99999}, "'step': expected JSON, got damaged text"),
+    ],
+)
+def test_metadata_of_the_wrong_type_is_named(run, metadata, message):
+    rewrite(run.folder / "last.safetensors", metadata=metadata)
+    before = {path: path.read_bytes() for path in run.folder.iterdir()}
+    with pytest.raises(ns.RunError, match=message):
+        train(None, run.folder, resume=True)
+    assert {path: path.read_bytes() for path in run.folder.iterdir()} == before
+
+
+def test_a_pipe_in_place_of_a_file_does_not_hang(run):
+    (run.folder / OPTIMISER).unlink()
+    os.mkfifo(run.folder / OPTIMISER)
+    with pytest.raises(
+        ns.RunError, match=r"got a file that cannot be read .a named pipe, not a reg"
+    ):
+        resume(run)
+
+
+class Masked(nn.Module):
+    """A network with an infinite constant, as masks of attention are."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+
+
+def test_an_infinite_value_may_stand_where_the_network_has_it(tmp_path):
+    file = tmp_path / "a.safetensors"
+    write_weights(file, Masked(), {})
+    read_weights(file, Masked())
+    rewrite(file, {"mask": torch.tensor([-torch.inf, 0.0])})
+    with pytest.raises(ns.RunError, match="NaN or infinity for 1 of 2 values of 'mask'"):
+        read_weights(file, Masked())

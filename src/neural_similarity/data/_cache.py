@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
@@ -65,7 +66,8 @@ def _read_set(path: Path) -> MemorySet | None:
         images, labels = tensors["images"], tensors["labels"]
         classes = parse_json(metadata["classes"], path, DataError)
         classes = build(tuple[str, ...], classes, path, DataError)
-        if fingerprint_of(images, labels) == metadata["copy"]:
+        plain = (images.dtype, labels.dtype) == (torch.uint8, torch.int64)
+        if plain and fingerprint_of(images, labels) == metadata["copy"]:
             return MemorySet(metadata["name"], images, labels, classes, metadata["copy"])
     _LOGGER.warning("neural_similarity: %s is damaged and will be made again", path)
     return None

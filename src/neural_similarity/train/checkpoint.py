@@ -158,9 +158,8 @@ def _optimizer_state(
     for name, value in numbers.items():
         index, _, key = name.partition(".")
         number = int(index) if index.isascii() and index.isdigit() else most + 1
-        is_count = key == "step" and value.shape == () and value.is_floating_point()
-        like = value if is_count and value.float() >= 1 else parameters[min(number, most)]
-        if number > most or not fits(value, like):
+        like = torch.ones(()) if key == "step" else parameters[min(number, most)]
+        if number > most or not fits(value, like) or (key == "step" and value < 1):
             raise RunError(
                 f"{file}: expected tensors that fit the optimiser, got {name!r} of shape "
                 f"{tuple(value.shape)}, {value.dtype}. {_DAMAGED}"

@@ -60,8 +60,8 @@ def check_finite(features: Tensor) -> Tensor:
 
 
 def _forward(name: str, module: nn.Module, image_shape: tuple[int, int, int]) -> Any:
-    images = torch.rand(2, *image_shape, generator=torch.Generator().manual_seed(0))
     try:
+        images = torch.rand(2, *image_shape, generator=torch.Generator().manual_seed(0))
         with evaluation(module), torch.no_grad(), redirect_stdout(sys.stderr):
             return module(images)  # what their code prints must not mix with what we print
     except NeuralSimilarityError:
