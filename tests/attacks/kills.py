@@ -100,7 +100,10 @@ def save_similarity() -> None:
 
     torch.manual_seed(0)
     model = ns.create_model("cnn9", 3, ns.StaticSimilarity("diagonal"), width=4)
-    ns.save_similarity(model, "out.safetensors")
+    try:
+        ns.save_similarity(model, "out.safetensors")
+    except KeyboardInterrupt:  # a command would end like this
+        raise SystemExit(130) from None
 
 
 def set_source(url: str, checksum: str, size: int, names: str) -> None:
