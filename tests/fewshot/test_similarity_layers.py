@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import neural_similarity as ns
-from neural_similarity.adapt.methods.static import with_static
+from neural_similarity.adapt.methods.static import late_layers
 from neural_similarity.fewshot import create_method
 from neural_similarity.nn.inventory import layer_similarities
 
@@ -31,7 +31,10 @@ def test_the_stem_of_a_resnet_stays_plain(method):
 
 
 def test_adapting_has_the_same_layers():
-    assert similarity_layers(with_static(resnet())) == similarity_layers(resnet("static"))
+    everywhere = similarity_layers(resnet("static"))
+    assert late_layers(resnet(), 1.0) == everywhere
+    assert late_layers(resnet(), 0.25) == everywhere[-4:]
+    assert late_layers(resnet(), 0.0) == everywhere[-1:]
 
 
 def test_the_weights_of_the_stem_are_not_parametrized():
