@@ -22,7 +22,7 @@ import neural_similarity as ns
 from neural_similarity.adapt import Preprocessing, list_backbones, load_backbone, save_backbone
 from neural_similarity.adapt.backbones import load as backbones
 from neural_similarity.adapt.backbones.files import network_source
-from neural_similarity.adapt.backbones.load import DEFAULT, PLAIN_TWIN
+from neural_similarity.adapt.backbones.load import PLAIN_TWIN, SHIPPED_DYNAMIC
 from neural_similarity.errors import (
     AttachError,
     DataError,
@@ -103,11 +103,11 @@ def test_files_that_are_no_backbones(tmp_path):
 def test_without_a_shipped_file_the_default_says_so(tmp_path, monkeypatch, no_weights):
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
     assert list_backbones() == []
-    with pytest.raises(DataError, match=f"expected '{DEFAULT}' to come with the package"):
+    with pytest.raises(DataError, match=f"expected '{SHIPPED_DYNAMIC}' to come with the package"):
         load_backbone()
-    write(tmp_path / f"{DEFAULT}.safetensors", PREDICTOR)
-    assert list_backbones() == [DEFAULT]
-    assert load_backbone().name == load_backbone(DEFAULT).name == DEFAULT
+    write(tmp_path / f"{SHIPPED_DYNAMIC}.safetensors", PREDICTOR)
+    assert list_backbones() == [SHIPPED_DYNAMIC]
+    assert load_backbone().name == load_backbone(SHIPPED_DYNAMIC).name == SHIPPED_DYNAMIC
     with pytest.raises(UnknownNameError, match="got 'cnn5'"):
         load_backbone("cnn5")
 
@@ -324,7 +324,7 @@ def test_the_files_of_the_package_are_made_from_runs(tmp_path, monkeypatch, caps
     assert f"$ {plain} --method finetune --set val_episodes=2" in card
     assert card.count("| as trained |") == card.count("| as stored |") == 2
     monkeypatch.setattr(backbones, "SHIPPED", out)
-    assert list_backbones() == sorted((DEFAULT, PLAIN_TWIN))
+    assert list_backbones() == sorted((SHIPPED_DYNAMIC, PLAIN_TWIN))
     assert "similarity dynamic" in load_backbone().card
     monkeypatch.setattr(sys, "argv", ["backbone", *arguments[1::-1], *arguments[2:]])
     with pytest.raises(RunError, match="a run with a dynamic similarity, then one with none"):

@@ -27,9 +27,9 @@ import neural_similarity as ns
 from neural_similarity.adapt import FeatureExtractor, Preprocessing, save_backbone
 from neural_similarity.adapt import methods as adapters
 from neural_similarity.adapt.backbones import load as backbones
-from neural_similarity.adapt.backbones.load import DEFAULT, PLAIN_TWIN
+from neural_similarity.adapt.backbones.load import PLAIN_TWIN, SHIPPED_DYNAMIC
 from neural_similarity.adapt.cross_validation import CrossValidation
-from neural_similarity.adapt.methods import make_adapter, static
+from neural_similarity.adapt.methods import make_adapter
 from neural_similarity.adapt.training_images import embed_images
 from neural_similarity.errors import (
     DataError,
@@ -42,11 +42,6 @@ from neural_similarity.nn.inventory import named_similarities
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "adapt.md").read_text()
 NEW, NEW_LABELS = pictures((9, 9, 9), seed=1)
-
-
-@pytest.fixture(autouse=True)
-def _few_steps(monkeypatch):
-    monkeypatch.setattr(static, "_IMAGE_STEPS", 100)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -80,31 +75,6 @@ def test_a_network_in_training_is_used_in_evaluation_and_stays_in_training(metho
     assert all(torch.equal(value, state[name]) for name, value in given.module.state_dict().items())
 
 
-def test_static_tunes_similarities_and_merges_them():
-    images, _ = pictures((3, 3))
-    base = backbone()
-    pixels = torch.stack([SEEN.read(image) for image in images])
-    adapter = make_adapter(
-        "static", embed_images(base, images, torch.arange(2).repeat_interleave(3), 2)
-    )
-    learned = adapter.fit(torch.arange(6))
-    tuned = [value for name, value in learned.items() if "classifier" not in name]
-    assert len(tuned) == 2
-    assert all((value - 1).abs().max() > 1e-3 for value in tuned), "M stayed at the identity"
-    scores = adapter.scores(learned, torch.arange(6))
-    network = adapter.network(learned)
-    with torch.no_grad():
-        merged = network(SEEN.normalise(pixels))
-    # the merged kernels are rounded once to float32
-    torch.testing.assert_close(merged, scores, rtol=1e-4, atol=1e-5)
-    plain = base.module.state_dict()
-    kept = network.backbone.state_dict()
-    assert kept.keys() == plain.keys()
-    assert not torch.equal(kept["stages.0.0.weight"], plain["stages.0.0.weight"])
-    again = adapter.fit(torch.arange(6))
-    assert all(torch.equal(learned[name], again[name]) for name in learned)
-
-
 def test_auto_chooses_by_cross_validation():
     images, labels = pictures((5, 4, 6))
     made = ns.FewShotClassifier(backbone=backbone(), folds=3, seed=2).fit(images, labels)
@@ -123,9 +93,9 @@ def test_auto_chooses_by_cross_validation():
 def test_auto_leaves_out_what_would_take_minutes(monkeypatch):
     images, labels = pictures((2, 2))
     base = backbone()
-    # by hand: 8² · 27 · 4 in the first stage, 4² · 36 · 8 in the second
-    assert adapters._convolution_work(base) == 64 * 108 + 16 * 288
-    monkeypatch.setattr(adapters, "_MOST_WORK", 11519)
+    # by hand: 4² · 36 · 8 in the second stage, which alone is tuned
+    assert adapters._tuned_work(base) == 16 * 288
+    monkeypatch.setattr(adapters, "_MOST_WORK", 4607)
     found = ns.FewShotClassifier(backbone=base).fit(images, labels).cross_validation_
     assert set(found.by_method) == set(METHODS) - {"static", "dynamic"}
     assert set(found.left_out) == {"static", "dynamic"}
@@ -285,14 +255,15 @@ def test_numbers_of_numpy_fit_and_are_saved(tmp_path):
 
 def test_the_shipped_pair_serves_every_method(tmp_path, monkeypatch, no_weights):
     monkeypatch.setattr(backbones, "SHIPPED", tmp_path)
-    for name, similarity in ((DEFAULT, PREDICTOR), (PLAIN_TWIN, None)):
+    for name, similarity in ((SHIPPED_DYNAMIC, PREDICTOR), (PLAIN_TWIN, None)):
         made = backbone(similarity)
         save_backbone(tmp_path / f"{name}.safetensors", made.module, made.source, SEEN)
     images, labels = pictures((2, 2))
     found = ns.FewShotClassifier(folds=2).fit(images, labels)
-    assert set(found.cross_validation_.by_method) == set(METHODS)
-    assert ns.FewShotClassifier("static").fit(images, labels).backbone_.name == PLAIN_TWIN
-    assert ns.FewShotClassifier("proto").fit(images, labels).backbone_.name == DEFAULT
+    assert set(found.cross_validation_.by_method) == set(METHODS) - {"laplace"}
+    assert "needs the classifier of base classes" in found.cross_validation_.left_out["laplace"]
+    assert ns.FewShotClassifier("static").fit(images, labels).backbone_.name == "cnn4-plain"
+    assert ns.FewShotClassifier("proto").fit(images, labels).backbone_.name == "cnn4-dynamic"
 
 
 def test_the_lines_of_the_guide_run(tmp_path, monkeypatch, no_weights):

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from support.adapt_cases import EYE
 
 import neural_similarity as ns
-from neural_similarity.adapt.methods.static import with_static
+from neural_similarity.adapt import FeatureExtractor
+from neural_similarity.adapt.methods.static import StaticOptions, late_layers, tuned_part
 from neural_similarity.fewshot import create_method
 from neural_similarity.nn.inventory import layer_similarities
 
@@ -31,7 +33,10 @@ def test_the_stem_of_a_resnet_stays_plain(method):
 
 
 def test_adapting_has_the_same_layers():
-    assert similarity_layers(with_static(resnet())) == similarity_layers(resnet("static"))
+    everywhere = similarity_layers(resnet("static"))
+    assert late_layers(resnet(), 1.0) == everywhere
+    assert late_layers(resnet(), 0.25) == everywhere[-4:]
+    assert late_layers(resnet(), 0.0) == everywhere[-1:]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -42,7 +47,7 @@ def test_a_similarity_that_is_switched_off_is_named(method):
     with pytest.raises(ns.AttachError, match=r"got one with 'default' switched off\. Choose"):
         create_method(method).build(backbone, 5, (3, 33, 33))
     with pytest.raises(ns.AttachError, match=r"adapt: expected an active .* 'default' switched"):
-        with_static(backbone)
+        tuned_part(FeatureExtractor(backbone, EYE.preprocessing), StaticOptions())
 
 
 def test_the_weights_of_the_stem_are_not_parametrized():

@@ -10,6 +10,7 @@ import neural_similarity as ns
 from neural_similarity.adapt import FeatureExtractor, Preprocessing
 from neural_similarity.adapt import methods as adapt_methods
 from neural_similarity.adapt.backbones.files import network_source
+from neural_similarity.fewshot.methods.laplace import classifier_rows
 
 SEEN = Preprocessing(8, (0.5, 0.4, 0.3), (0.25, 0.26, 0.27))
 OPTIONS = {"width": 4, "growth": (1, 2), "depths": (1, 1), "hidden": None}
@@ -38,8 +39,9 @@ def network(similarity: object = None) -> nn.Module:
 def backbone(similarity: object = None) -> FeatureExtractor:
     model = network(similarity)
     source = network_source(model, "cnn9", OPTIONS, 3, 8)
+    rows = 10 * classifier_rows(model.classifier)  # it was never trained; weights would grow
     model.classifier = nn.Identity()
-    return FeatureExtractor(model, SEEN, "tiny", source, "a card")
+    return FeatureExtractor(model, SEEN, "tiny", source, "a card", rows)
 
 
 def plain_factory() -> nn.Module:

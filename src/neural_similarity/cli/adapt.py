@@ -23,7 +23,10 @@ def adapt(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
     method: Annotated[
         str,
-        typer.Option(help="static, dynamic, proto, ridge, or auto: the best in cross-validation."),
+        typer.Option(
+            help="linear, laplace, ridge, proto, dynamic, static, or auto: the best in "
+            "cross-validation."
+        ),
     ] = "auto",
     backbone: Annotated[
         str | None,

@@ -64,6 +64,15 @@ class FewShotRun(RunFolder[FewShotConfig]):
         read_weights(file, network)
         return network.eval()
 
+    def has_base_classifier(self) -> bool:
+        """Whether the head of its network is a trained classifier of the base classes.
+
+        A run that started from another run's backbone has a new head, unless its method needs it.
+        """
+        method = self.config.build_method()
+        own = self.config.backbone is None or method.needs_base_classifier
+        return own and method.trains_on == "images"
+
     def trained_classes(self) -> tuple[str, ...]:
         """Every class that its network was trained on, by this run or those it started from."""
         environment = self.environment()

@@ -175,6 +175,22 @@ def begin_with(network: FewShotNetwork, source: FewShotRun, config: FewShotConfi
     if similarity is not None and source.config.similarity_kind() == "none":
         attach(trained, similarity)
     network.backbone.load_state_dict(trained.state_dict())
+    if config.build_method().needs_base_classifier:
+        _take_classifier(network, source, config)
+
+
+def _take_classifier(network: FewShotNetwork, source: FewShotRun, config: FewShotConfig) -> None:
+    """Give a network the other run's classifier of base classes too."""
+    theirs, ours = source.load_network().head.state_dict(), network.head.state_dict()
+    same = {k: v.shape for k, v in theirs.items()} == {k: v.shape for k, v in ours.items()}
+    if source.has_base_classifier() and same:
+        network.head.load_state_dict(theirs)
+    elif config.epochs == 0 and not config.steps:
+        raise RunError(
+            f"backbone {source.folder}: expected a run with a classifier of the same base classes "
+            f"for {config.method!r}, got one of {source.config.method!r} without it. Name a run "
+            f"that trained it, such as one of 'finetune', or train for some epochs."
+        )
 
 
 class _Loss(nn.Module):

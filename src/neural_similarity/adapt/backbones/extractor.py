@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..preprocessing import Preprocessing
 
@@ -24,6 +24,11 @@ class FeatureExtractor:
         name: its name in messages and reports.
         source: how to build the module again, for files; None if that is unknown.
         card: a description for people: data, recipe, results, limits.
+        base_classifier: the classifier that the module was trained with, ``(classes, D + 1)``: a
+            row of weights for each base class, then its bias, as
+            :func:`~neural_similarity.fewshot.methods.laplace.classifier_rows` returns them. It
+            reads the module's features as they are. Method ``laplace`` needs it; None if it is
+            unknown.
     """
 
     module: nn.Module = field(repr=False)
@@ -31,6 +36,7 @@ class FeatureExtractor:
     name: str = "a module"
     source: Mapping[str, Any] | None = field(default=None, repr=False)
     card: str = field(default="", repr=False)
+    base_classifier: Tensor | None = field(default=None, repr=False)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from torch import nn
 
 from ..._json import read_json
 from ...convert import merge
 from ...data import dataset_info
 from ...data.images import SEEN_SHARE
 from ...errors import RunError
+from ...fewshot.methods.laplace import classifier_rows
 from ...fewshot.network import remove_classifier
 from ...fewshot.runs import FewShotRun
+from ...models.backbone import Backbone
 from ...nn.inventory import static_similarities
 from ...train import Run
 from ...train.settings import Settings
@@ -30,10 +34,13 @@ def extractor_from_run(folder: Path) -> FeatureExtractor:
     config: Settings
     if _kind(folder) == "fewshot":
         few = FewShotRun.open(folder)
-        module, config, environment = few.load_network().backbone, few.config, few.environment()
+        network, config, environment = few.load_network(), few.config, few.environment()
+        module: nn.Module = network.backbone
+        base = classifier_rows(network.head) if few.has_base_classifier() else None
     else:
         run = Run.open(folder)
         module, config, environment = run.load_model(), run.config, run.environment()
+        base = classifier_rows(cast(Backbone, module).get_classifier())
     if any(static_similarities(part) for part in module.modules()):
         merge(module)
     channels, side = environment["in_channels"], environment["image_size"]
@@ -42,7 +49,7 @@ def extractor_from_run(folder: Path) -> FeatureExtractor:
     preprocessing = Preprocessing(side, environment["mean"], environment["std"], crop=crop)
     card = f"{config.model} trained on {config.data} by: {' '.join(environment.get('command', ()))}"
     return FeatureExtractor(
-        remove_classifier(module), preprocessing, f"run {folder.name}", source, card
+        remove_classifier(module), preprocessing, f"run {folder.name}", source, card, base
     )
 
 

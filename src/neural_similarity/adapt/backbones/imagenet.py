@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from ...errors import UnknownNameError
+from ...fewshot.methods.laplace import classifier_rows
+from ...fewshot.network import remove_classifier
 from ...models import PretrainedWeights, create_model, list_models, model_weights
+from ...models.backbone import Backbone
 from ..preprocessing import Preprocessing
 from .extractor import FeatureExtractor
 from .files import in_fast_layout, network_source
@@ -22,13 +27,15 @@ def extractor_from_weights(name: str, image_size: int | None = None) -> FeatureE
     Its source tells how to build it without the weights, for files that contain others.
     """
     weights = _weights(name)
-    module = in_fast_layout(create_model(name, 0, image_size=image_size, pretrained=True))
+    whole = create_model(name, weights.num_classes, image_size=image_size, pretrained=True)
+    base = classifier_rows(cast(Backbone, whole).get_classifier())
+    module = in_fast_layout(remove_classifier(whole))
     side = weights.image_size if image_size is None else image_size
     preprocessing = Preprocessing(
         side, weights.mean, weights.std, weights.crop, weights.interpolation
     )
     source = network_source(module, name, {}, weights.in_channels, preprocessing.image_size)
-    return FeatureExtractor(module, preprocessing, name, source, weights.card)
+    return FeatureExtractor(module, preprocessing, name, source, weights.card, base)
 
 
 def _weights(name: str) -> PretrainedWeights:

@@ -2,13 +2,12 @@
 
 Each is the few-shot method of the same name: on equally many images of every class it gives the
 same scores. ``proto`` works on features of unit length here, and its scores are multiplied by
-:data:`~neural_similarity.adapt.linear_heads.SCALE`; ``static`` takes the options of
-:func:`~neural_similarity.adapt.methods.static.static_method`.
+:data:`~neural_similarity.adapt.linear_heads.SCALE`; ``linear`` and ``laplace`` also learn from
+mirror images. ``static`` is an exception: see :mod:`~neural_similarity.adapt.methods.static`.
 """
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from typing import cast
 
@@ -24,21 +23,22 @@ from ..backbones.extractor import FeatureExtractor
 from ..training_images import TrainingImages
 from .base import AdaptedNetwork, Adapter
 from .on_features import HeadAdapter
-from .static import StaticAdapter, with_static
+from .static import StaticAdapter, StaticOptions, tuned_part
 
 __all__ = [
     "METHODS",
     "AdaptedNetwork",
     "Adapter",
+    "StaticOptions",
     "can_adapt",
     "make_adapter",
     "takes_long",
 ]
 
-METHODS = ("ridge", "proto", "dynamic", "static")
+METHODS = ("ridge", "proto", "linear", "laplace", "dynamic", "static")
 """In order of preference among equally good ones: cheaper ones first."""
 
-_MOST_WORK = 1e8  # multiply-adds of an image, above which tuning similarities takes minutes
+_MOST_WORK = 4e8  # multiply-adds of an image in what is tuned, above which a fit takes minutes
 
 
 def make_adapter(method: str, data: TrainingImages) -> Adapter:
@@ -47,11 +47,18 @@ def make_adapter(method: str, data: TrainingImages) -> Adapter:
         return StaticAdapter(data)
     if method == "dynamic":
         return HeadAdapter(data, partial(heads.tuned, method=Dynamic()), unit=False)
+    if method == "linear":
+        return HeadAdapter(data, heads.logistic, mirrors=True)
+    if method == "laplace":
+        make = partial(heads.laplace, base_classifier=data.backbone.base_classifier)
+        return HeadAdapter(data, make, unit=False, mirrors=True)
     return HeadAdapter(data, {"ridge": heads.ridge, "proto": heads.prototypes}[method])
 
 
 def can_adapt(method: str, backbone: FeatureExtractor) -> str | None:
     """The reason why a method does not work on a backbone; None if it does."""
+    if method == "laplace":
+        return _no_prior(backbone)
     dynamic = any(isinstance(part, DynamicLayer) for part in backbone.module.modules())
     if method == "dynamic" and not dynamic:
         return "method 'dynamic' needs a backbone with a dynamic similarity"
@@ -65,7 +72,7 @@ def can_adapt(method: str, backbone: FeatureExtractor) -> str | None:
     if method != "static":
         return None
     try:
-        with_static(copy.deepcopy(backbone.module))
+        tuned_part(backbone, StaticOptions())
     except AttachError as error:
         return f"method 'static' needs layers that can have a similarity ({error})"
     return None
@@ -73,18 +80,30 @@ def can_adapt(method: str, backbone: FeatureExtractor) -> str | None:
 
 def takes_long(method: str, backbone: FeatureExtractor) -> str | None:
     """The reason why method auto skips a method: its tuning takes minutes. None if it does not."""
-    work = _convolution_work(backbone) if method == "static" else 0
+    work = _tuned_work(backbone) if method == "static" else 0
     if work <= _MOST_WORK:
         return None
     return (
         f"method {method!r} takes minutes on a backbone of {work / 1e6:,.0f} million multiply-adds "
-        f"an image, more than {_MOST_WORK / 1e6:,.0f} million; choose it with --method {method}, "
-        f"or method={method!r}"
+        f"an image in the tuned layers and above, more than {_MOST_WORK / 1e6:,.0f} million; "
+        f"choose it with --method {method}, or method={method!r}"
     )
 
 
-def _convolution_work(backbone: FeatureExtractor) -> int:
-    """Multiply-adds (MACs) of the convolutions for an image.
+def _no_prior(backbone: FeatureExtractor) -> str | None:
+    rows = backbone.base_classifier
+    if rows is None:
+        return (
+            "method 'laplace' needs the classifier of base classes that the backbone was trained "
+            "with, which is unknown here"
+        )
+    if len(rows) < 2:
+        return "method 'laplace' needs a backbone that was trained on two base classes or more"
+    return None
+
+
+def _tuned_work(backbone: FeatureExtractor) -> int:
+    """Multiply-adds (MACs) of the convolutions for an image, from the first tuned block upwards.
 
     ``convert.multiply_adds`` counts all layers, but its imports take seconds.
     """
@@ -94,11 +113,14 @@ def _convolution_work(backbone: FeatureExtractor) -> int:
         nonlocal work
         work += output.numel() * cast(Tensor, module.weight)[0].numel()
 
-    layers = [m for m in backbone.module.modules() if isinstance(m, nn.Conv2d)]
+    part = tuned_part(backbone, StaticOptions())
+    image = next(part.parameters()).new_zeros(1, *backbone.image_shape)
+    maps = part.lower(image)
+    layers = [m for m in part.upper.modules() if isinstance(m, nn.Conv2d)]
     handles = [layer.register_forward_hook(count) for layer in layers]
     try:
         with torch.no_grad():
-            backbone.module(torch.zeros(1, *backbone.image_shape))
+            part(maps)
     finally:
         for handle in handles:
             handle.remove()

@@ -22,18 +22,24 @@ class HeadAdapter(Adapter):
 
     Args:
         data: the images and their features.
-        make: the classifier, from features, labels and the number of classes.
+        make: the classifier, from features, labels and the number of classes, and with ``mirrors``
+            also from the features of the mirror images.
         unit: whether the features are scaled to unit length.
+        mirrors: whether it also learns from mirror images.
     """
 
-    make: Callable[[Tensor, Tensor, int], nn.Linear] = heads.prototypes
+    make: Callable[..., nn.Linear] = heads.prototypes
     unit: bool = True
+    mirrors: bool = False
 
     def __post_init__(self) -> None:
-        self.features = F.normalize(self.data.features) if self.unit else self.data.features
+        self.features, self.mirrored = self.data.features, self.data.mirrored
+        if self.unit:
+            self.features, self.mirrored = map(F.normalize, (self.features, self.mirrored))
 
     def fit(self, rows: Tensor) -> nn.Linear:
-        return self.make(self.features[rows], self.data.labels[rows], self.data.n_way)
+        more = (self.mirrored[rows],) if self.mirrors else ()
+        return self.make(self.features[rows], self.data.labels[rows], self.data.n_way, *more)
 
     @torch.no_grad()
     def scores(self, learned: nn.Linear, rows: Tensor) -> Tensor:

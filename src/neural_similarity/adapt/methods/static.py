@@ -1,109 +1,215 @@
-"""Method ``static``: similarities and a classifier are tuned together, then merged.
+"""Method ``static``: similarities of late layers and a classifier are tuned together, then merged.
 
-It is the few-shot method of the same name with the options of :func:`static_method`.
+It starts with the classifier of method ``linear``, which is the best one on unchanged features. A
+part of the images is kept apart, and says after how many steps the similarities are best, which may
+be none. At last ``linear`` fits the classifier to all images again. The few-shot method of the same
+name is the paper's: on all layers, for a fixed number of steps.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from ...convert import attach, merge
 from ...convert.switch import check_switched_on
 from ...errors import SkippedLayerWarning
-from ...fewshot.inner_loop.episode_parameters import (
-    BIAS,
-    WEIGHT,
-    named_parameters,
-    scores_with,
-    similarity_names,
-)
-from ...fewshot.inner_loop.support_sgd import SupportSGD
-from ...fewshot.methods.static import Static
-from ...fewshot.network import FewShotNetwork
+from ...fewshot.inner_loop.episode_parameters import BIAS, WEIGHT, Tensors, similarity_names
+from ...fewshot.methods.linear import balanced, choose_strength, fit_linear, inner_folds
 from ...nn.inventory import static_similarities
 from ...nn.static import StaticSimilarity
+from ...ops.effective_weight import Scope
+from ...structures import Structure
 from .. import linear_heads as heads
+from ..backbones.extractor import FeatureExtractor
 from .base import AdaptedNetwork, Adapter
+from .cached_trunk import CachedTrunk
 
-__all__ = ["StaticAdapter", "static_method", "with_static"]
+__all__ = ["StaticAdapter", "StaticOptions", "late_layers", "tuned_part"]
 
 _BATCH = 64
-_IMAGE_STEPS = 1000  # images that tune similarities, counted again in every epoch
+
+
+@dataclass(frozen=True)
+class StaticOptions:
+    """What method ``static`` tunes, and how.
+
+    Args:
+        structure, scope: as of :class:`~neural_similarity.StaticSimilarity`.
+        share: of the layers that can have a similarity, the last ones that get one; at least one.
+        image_steps: images that tune similarities, counted again in every epoch.
+        checks: how often images that are kept apart are tested, at equal distances.
+        batch_size: images a step.
+        lr: learning rate of the similarities, by Adam; it falls to zero along a line.
+        head_lr: learning rate of the classifier.
+    """
+
+    structure: str | Structure = "unconstrained"
+    scope: Scope = "layer"
+    share: float = 1 / 3
+    image_steps: int = 600
+    checks: int = 3
+    batch_size: int = 16
+    lr: float = 0.03
+    head_lr: float = 0.1
 
 
 @dataclass(eq=False)
 class StaticAdapter(Adapter):
-    """Static similarities and a classifier, tuned together, then merged.
+    """Static similarities of late layers and a classifier on unit features, then merged.
 
-    The classifier alone is tuned first, on features, by the paper's steps, which is cheap; then
-    both, by the steps of :func:`static_method`.
+    It learns from images and from their mirror images. BatchNorm keeps its statistics. If no class
+    has two images, nothing can be kept apart, and the similarities stay the identity.
+
+    Args:
+        data: the images and their features.
+        options: what is tuned, and how.
     """
+
+    options: StaticOptions = field(default_factory=StaticOptions)
 
     def __post_init__(self) -> None:
         backbone = self.data.backbone
-        self.module = with_static(copy.deepcopy(backbone.module)).eval()
-        self.fewshot_network = FewShotNetwork(self.module, backbone.image_shape).eval()
-        pixels = self.data.pixels(torch.arange(len(self.data)))
-        self.ready = backbone.preprocessing.normalise(pixels)
+        self.trunk = tuned_part(backbone, self.options)
+        self.start = {name: self._parameter(name).clone() for name in self._names()}
+        images, mirrored = [], []
+        for rows in torch.arange(len(self.data)).split(_BATCH):
+            pixels = self.data.pixels(rows)
+            for view, maps in ((pixels, images), (pixels.flip(3), mirrored)):
+                maps.append(self.trunk.lower(backbone.preprocessing.normalise(view)))
+        self.maps = torch.stack((torch.cat(images), torch.cat(mirrored)))
 
-    def fit(self, rows: Tensor) -> dict[str, Tensor]:
-        labels, network = self.data.labels[rows], self.fewshot_network
-        n_way = self.data.n_way
-        first = heads.tuned(self.data.features[rows], labels, n_way, SupportSGD())
-        names = similarity_names(self.module)
-        start = {name: t.detach() for name, t in named_parameters(network, names).items()}
-        start |= {WEIGHT: first.weight.detach(), BIAS: first.bias.detach()}
-        images, weights = self.ready[rows], heads.class_weights(labels, n_way)
-
-        @torch.enable_grad()  # type: ignore[untyped-decorator,unused-ignore]
-        def gradients(tensors: list[Tensor], chosen: Tensor) -> list[Tensor]:
-            leaves = [tensor.detach().requires_grad_() for tensor in tensors]
-            parameters = dict(zip(start, leaves, strict=True))
-            scores = scores_with(network, parameters, images[chosen])
-            losses = F.cross_entropy(scores, labels[chosen], reduction="none")
-            return list(torch.autograd.grad((losses * weights[chosen]).mean(), leaves))
-
-        last = static_method(len(rows)).descend(list(start.values()), gradients, len(rows))
-        return dict(zip(start, last, strict=True))
+    def fit(self, rows: Tensor) -> Tensors:
+        labels = self.data.labels[rows]
+        apart = inner_folds(labels) == 0
+        similarities = self._tuned(rows[~apart], rows[apart]) if apart.any() else self.start
+        return similarities | self._head(similarities, rows)
 
     @torch.no_grad()
-    def scores(self, learned: dict[str, Tensor], rows: Tensor) -> Tensor:
-        pieces = self.ready[rows].split(_BATCH)
-        network = self.fewshot_network
-        return torch.cat([scores_with(network, learned, piece) for piece in pieces])
+    def scores(self, learned: Tensors, rows: Tensor) -> Tensor:
+        features = self._features(learned, rows)
+        return F.linear(features, learned[WEIGHT], learned[BIAS])
 
-    def network(self, learned: dict[str, Tensor]) -> AdaptedNetwork:
-        module = copy.deepcopy(self.module)
+    def network(self, learned: Tensors) -> AdaptedNetwork:
+        module = copy.deepcopy(self.trunk.whole)
         parameters = dict(module.named_parameters())
         with torch.no_grad():
-            for name in similarity_names(module):
+            for name in self.start:
                 parameters[name].copy_(learned[name])
         classifier = heads.linear(learned[WEIGHT], learned[BIAS])
-        return AdaptedNetwork(merge(module), classifier, False).eval().requires_grad_(False)
+        return AdaptedNetwork(merge(module), classifier, True).eval().requires_grad_(False)
+
+    def _tuned(self, rows: Tensor, apart: Tensor) -> Tensors:
+        """The similarities, learned from the images in rows, that are best for those kept apart."""
+        options, labels = self.options, self.data.labels[rows]
+        steps = max(1, options.image_steps // min(options.batch_size, len(rows)))
+        strength = self._strength(rows)
+        learned = self.start | self._head(self.start, rows, strength)
+        tensors = {name: tensor.clone().requires_grad_() for name, tensor in learned.items()}
+        weights = balanced(torch.ones_like(rows)[:, None], labels, self.data.n_way)[:, 0]
+        optimiser = torch.optim.Adam(
+            [{"params": [tensors[name] for name in self.start], "lr": options.lr},
+             {"params": [tensors[WEIGHT], tensors[BIAS]], "lr": options.head_lr}]
+        )  # fmt: skip
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 - step / steps)
+        best, least = self.start, self._loss(self.start, rows, apart, strength)
+        checked = {round(steps * (check + 1) / options.checks) for check in range(options.checks)}
+        generator = torch.Generator().manual_seed(0)
+        for step, chosen in enumerate(self._batches(len(rows), steps, generator), 1):
+            views = torch.randint(2, chosen.shape, generator=generator)
+            with torch.enable_grad():
+                features = self._upper(tensors, self.maps[views, rows[chosen]])
+                scores = F.linear(features, tensors[WEIGHT], tensors[BIAS])
+                losses = F.cross_entropy(scores, labels[chosen], reduction="none")
+                loss = (losses * weights[chosen].to(losses)).mean()
+                # The penalty of `linear`, whose cross-entropy is a sum.
+                loss = loss + tensors[WEIGHT].square().sum() / (2 * strength * len(rows))
+                optimiser.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call,unused-ignore]
+            optimiser.step()
+            schedule.step()
+            if step in checked:
+                now = {name: tensors[name].detach().clone() for name in self.start}
+                error = self._loss(now, rows, apart, strength)
+                if error < least:
+                    best, least = now, error
+        return best
+
+    def _batches(self, images: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """Which images make up each step: all of them in a new order, again and again."""
+        size, left = min(self.options.batch_size, images), torch.empty(0, dtype=torch.int64)
+        for _ in range(steps):
+            if len(left) < size:
+                left = torch.randperm(images, generator=generator)
+            yield left[:size]
+            left = left[size:]
+
+    @torch.no_grad()
+    def _loss(self, similarities: Tensors, rows: Tensor, apart: Tensor, strength: float) -> float:
+        """Cross-entropy of images that are kept apart, by ``linear`` on the others' features."""
+        labels, n_way = self.data.labels, self.data.n_way
+        weight, bias = fit_linear(
+            self._features(similarities, rows), labels[rows], n_way, strength=strength
+        )
+        scores = F.linear(self._features(similarities, apart), weight, bias)
+        losses = F.cross_entropy(scores, labels[apart], reduction="none")
+        shares = balanced(torch.ones_like(apart)[:, None], labels[apart], n_way)[:, 0]
+        return float((losses * shares).sum())
+
+    def _strength(self, rows: Tensor) -> float:
+        features = F.normalize(self.data.features[rows]).double()[None]
+        return float(choose_strength(features, self.data.labels[rows], self.data.n_way))
+
+    def _head(self, similarities: Tensors, rows: Tensor, strength: float | None = None) -> Tensors:
+        """The classifier of ``linear`` for features with these similarities."""
+        views = [self._features(similarities, rows, view) for view in (0, 1)]
+        labels, n_way = self.data.labels[rows], self.data.n_way
+        weight, bias = fit_linear(views[0], labels, n_way, views[1], strength)
+        return {WEIGHT: weight, BIAS: bias}
+
+    @torch.no_grad()
+    def _features(self, similarities: Tensors, rows: Tensor, view: int = 0) -> Tensor:
+        """Unit features of images, or of their mirror images (view 1)."""
+        parts = [self._upper(similarities, self.maps[view, part]) for part in rows.split(_BATCH)]
+        return torch.cat(parts)
+
+    def _upper(self, tensors: Tensors, maps: Tensor) -> Tensor:
+        own = {f"upper.{name}": tensors[name] for name in self.start}
+        features: Tensor = functional_call(self.trunk, own, (maps,))
+        return F.normalize(features)
+
+    def _names(self) -> list[str]:
+        return similarity_names(self.trunk.upper)
+
+    def _parameter(self, name: str) -> Tensor:
+        return self.trunk.upper.get_parameter(name).detach()
 
 
-def static_method(images: int) -> Static:
-    """The few-shot method ``static`` with the options that suit this many images.
-
-    From a tuned classifier, its steps take twice as many images as the paper's, at twice the
-    learning rate, and at most a thousand images in all.
-    """
-    paper = Static()
-    epochs = max(1, min(paper.epochs, _IMAGE_STEPS // images))
-    return replace(paper, start="tuned", epochs=epochs, batch_size=8, lr=2 * paper.lr)
-
-
-def with_static(module: nn.Module) -> nn.Module:
-    """The module with a diagonal similarity where its network wants one."""
-    check_switched_on("adapt", module)
+def tuned_part(backbone: FeatureExtractor, options: StaticOptions) -> CachedTrunk:
+    """The backbone with similarities, in two parts: the upper one has all of them."""
+    check_switched_on("adapt", backbone.module)
+    module = copy.deepcopy(backbone.module)
     if any(static_similarities(part) for part in module.modules()):
-        return module
+        merge(module)
+    names = late_layers(module, options.share)
+    targets = "|".join(map(re.escape, names))
+    attach(module, StaticSimilarity(options.structure, options.scope, target_modules=targets))
+    module.eval().requires_grad_(False)
+    return CachedTrunk(module, names, backbone.image_shape)
+
+
+def late_layers(module: nn.Module, share: float) -> list[str]:
+    """The last of the layers where its network wants a similarity, in the network's order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkippedLayerWarning)
-        return attach(module, StaticSimilarity())
+        attached = attach(copy.deepcopy(module), StaticSimilarity())
+    names = [name for name, part in attached.named_modules() if static_similarities(part)]
+    return names[-max(1, round(share * len(names))) :]

@@ -60,6 +60,8 @@ class Method(ABC):
     """Which similarity ``create_model`` should put on the backbone."""
     starts_from: ClassVar[str | None] = None
     """The method whose trained backbone :meth:`build` takes; None starts from scratch."""
+    needs_base_classifier: ClassVar[bool] = False
+    """Whether scores use the classifier of base classes, so that it goes with the backbone."""
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
