@@ -22,7 +22,7 @@ from neural_similarity.data.fetching.sources import SOURCES, RemoteFile, Source
 QUICK_MODULES = (
     "matplotlib.figure", "matplotlib.backends.backend_agg", "rich.progress", "rich.table",
     "neural_similarity.cli.app", "neural_similarity.plot",
-    "neural_similarity.cli.shared.adapt_report", "attacks.kills",
+    "neural_similarity.cli.shared.adapt_result", "attacks.kills",
 )  # fmt: skip
 MODULES = (
     *QUICK_MODULES, "torch._dynamo", "sklearn.datasets", "experiments.reproduce",
