@@ -15,7 +15,6 @@ from support.command import nsl, one_line
 
 import neural_similarity as ns
 from neural_similarity.adapt import methods, save_backbone
-from neural_similarity.adapt.methods import static
 from neural_similarity.cli.shared import adapt_report as _adapted
 from neural_similarity.ops.similarity_conv import compiled
 
@@ -33,7 +32,6 @@ PLAIN = ("--backbone", "plain.safetensors")
 def run(capsys, monkeypatch, tmp_path):
     """The command, beside a folder of images and backbones of both kinds."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(static, "_IMAGE_STEPS", 50)
     compiled.load()  # from the usual cache, before there is an empty one
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     images, labels = pictures(COUNTS, size=(12, 9))
