@@ -11,6 +11,7 @@ from torch import nn
 import neural_similarity as ns
 from neural_similarity.adapt import FeatureExtractor
 from neural_similarity.adapt.methods import StaticOptions, make_adapter
+from neural_similarity.adapt.methods.adam import Adam
 from neural_similarity.adapt.methods.cached_trunk import CachedTrunk
 from neural_similarity.adapt.methods.static import StaticAdapter, tuned_part
 from neural_similarity.adapt.training_images import embed_images
@@ -97,10 +98,14 @@ def test_the_upper_part_has_all_similarities_and_no_more_than_it_needs():
 
 
 @pytest.mark.parametrize("structure", ["unconstrained", "orthogonal", "diagonal"])
-def test_it_tunes_late_similarities_and_merges_them(structure):
+def test_it_tunes_late_similarities_and_merges_them(structure, monkeypatch):
     base = backbone()
     data = data_of(base)
     adapter = StaticAdapter(data, StaticOptions(structure, lr=0.1, image_steps=200))
+    start = adapter.start.items()  # as if the farthest from the identity were the best
+    monkeypatch.setattr(
+        adapter, "_loss", lambda now, *_: -sum((now[n] - t).norm() for n, t in start)
+    )
     learned = adapter.fit(ROWS)
     assert set(learned) - {"classifier:weight", "classifier:bias"} == set(adapter.start)
     assert all("stages.1.0" in name for name in adapter.start), "early layers hurt"
@@ -145,6 +150,19 @@ def test_it_can_learn_what_the_features_do_not_show():
         scores = adapter.scores(adapter.fit(rows), rows)
         errors[type(adapter)] = F.cross_entropy(scores, data.labels).item()
     assert errors[StaticAdapter] < errors[type(linear)]
+
+
+def test_its_steps_are_those_of_torch():
+    start, target = torch.randn(4, 3).double(), torch.randn(4, 3).double()
+    ours, theirs = start.clone(), start.clone().requires_grad_()
+    optimiser, reference = Adam([ours], [0.1]), torch.optim.Adam([theirs], lr=0.1)
+    for step in range(5):
+        optimiser.step([4 * (ours - target) ** 3], share=1 - step / 5)
+        reference.param_groups[0]["lr"] = 0.1 * (1 - step / 5)
+        theirs.grad = 4 * (theirs.detach() - target) ** 3
+        reference.step()
+    torch.testing.assert_close(ours, theirs.detach(), rtol=1e-10, atol=1e-12)
+    assert (ours - start).abs().min() > 0.1
 
 
 def test_one_image_of_each_class_tunes_nothing():

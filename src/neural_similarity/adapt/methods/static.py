@@ -30,6 +30,7 @@ from ...ops.effective_weight import Scope
 from ...structures import Structure
 from .. import linear_heads as heads
 from ..backbones.extractor import FeatureExtractor
+from .adam import Adam
 from .base import AdaptedNetwork, Adapter
 from .cached_trunk import CachedTrunk
 
@@ -59,7 +60,7 @@ class StaticOptions:
     checks: int = 3
     batch_size: int = 16
     lr: float = 0.03
-    head_lr: float = 0.1
+    head_lr: float = 0.01
 
 
 @dataclass(eq=False)
@@ -115,11 +116,9 @@ class StaticAdapter(Adapter):
         learned = self.start | self._head(self.start, rows, strength)
         tensors = {name: tensor.clone().requires_grad_() for name, tensor in learned.items()}
         weights = balanced(torch.ones_like(rows)[:, None], labels, self.data.n_way)[:, 0]
-        optimiser = torch.optim.Adam(
-            [{"params": [tensors[name] for name in self.start], "lr": options.lr},
-             {"params": [tensors[WEIGHT], tensors[BIAS]], "lr": options.head_lr}]
-        )  # fmt: skip
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 - step / steps)
+        leaves = list(tensors.values())
+        rates = [options.lr if name in self.start else options.head_lr for name in tensors]
+        optimiser = Adam(leaves, rates)
         best, least = self.start, self._loss(self.start, rows, apart, strength)
         checked = {round(steps * (check + 1) / options.checks) for check in range(options.checks)}
         generator = torch.Generator().manual_seed(0)
@@ -132,10 +131,8 @@ class StaticAdapter(Adapter):
                 loss = (losses * weights[chosen].to(losses)).mean()
                 # The penalty of `linear`, whose cross-entropy is a sum.
                 loss = loss + tensors[WEIGHT].square().sum() / (2 * strength * len(rows))
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call,unused-ignore]
-            optimiser.step()
-            schedule.step()
+                slopes = torch.autograd.grad(loss, leaves)
+            optimiser.step(slopes, share=1 - (step - 1) / steps)
             if step in checked:
                 now = {name: tensors[name].detach().clone() for name in self.start}
                 error = self._loss(now, rows, apart, strength)
