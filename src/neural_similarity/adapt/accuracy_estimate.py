@@ -13,20 +13,21 @@ the best method on these is tested on the others, and the results are averaged.
 costs several points if classes have five images. So the chosen method is also tested after training
 without two folds, and the accuracy is extrapolated to all images: with m images,
 
-.. math:: a(m) = a_\infty - b\, m^{-1/2},
+.. math:: a(m) = a_\infty - b\, m^{-1/2}.
 
-which fits better than 1/m. The difference between the two tests contains some of the luck of the
-choice as well, about half, which is subtracted.
+The difference between the two tests contains some of the luck of the choice as well, about half,
+which is subtracted. The rate, that half and :data:`SPREAD` were chosen on other simulated folders
+than those below; a rate of 1 would do nearly as well.
 
 **The interval** is Wilson's at an effective number of images: that of the groups of near-identical
 images, divided by how much more the extrapolated value of an image varies than a single test does,
 and by :data:`SPREAD`, for the luck of the training images, which all folds share.
 
-Measured by ``python -m experiments.trust`` on 600 simulated folders each of one, three and six
-methods (10 classes of 5, 10 or 20 images): the mean bias is +0.1, −0.2 and +0.1 points, with a
-standard error of 0.3, where the highest of the methods' accuracies is 1.4 to 2.8 points too low,
-and the true accuracy is in 96.7, 95.3 and 95.8 % of the intervals. With five images a class, the
-bias is −0.4, −1.3 and −0.4, with a standard error of 0.7.
+Measured by ``python -m experiments.trust`` on 600 simulated folders (10 classes of 5, 10 or 20
+images), with one, three and six methods to choose from: the mean bias is +0.1, −0.2 and +0.1
+points, with a standard error of 0.3, where the highest of the methods' accuracies is 1.4 to 2.8
+points too low, and the true accuracy is in 96.7, 95.3 and 95.8 % of the intervals. With five images
+a class, the bias is −0.4, −1.3 and −0.4, with a standard error of 0.7.
 """
 
 from __future__ import annotations
