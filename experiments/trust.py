@@ -33,6 +33,7 @@ from neural_similarity.adapt import cross_validate, fit_rejection, fold_numbers,
 from .markdown import table
 
 WAYS, FOLDS, NEW = 10, 5, 200
+SEEDS = 1000  # the first seed; the constants of the estimate were chosen on lower ones
 SHOTS = (5, 10, 20)
 CHOICES = {
     "one": ("ridge 0.3",),
@@ -188,7 +189,7 @@ def main() -> None:
     for choice, names in CHOICES.items():
         everything = []
         for shots in SHOTS:
-            rows = [measure(shots, names, seed) for seed in range(folders)]
+            rows = [measure(shots, names, seed) for seed in range(SEEDS, SEEDS + folders)]
             lines.append([choice, str(shots), *summary(rows)])
             print(*lines[-1], sep="  ", flush=True)
             everything += rows

@@ -13,17 +13,21 @@ the best method on these is tested on the others, and the results are averaged.
 costs several points if classes have five images. So the chosen method is also tested after training
 without two folds, and the accuracy is extrapolated to all images: with m images,
 
-.. math:: a(m) = a_\infty - b\, m^{-1/2},
+.. math:: a(m) = a_\infty - b\, m^{-1/2}.
 
-which fits simulated folders and CIFAR-100 better than 1/m. The difference between the two tests
-contains some of the luck of the choice as well, about half, which is subtracted.
+The difference between the two tests contains some of the luck of the choice as well, about half,
+which is subtracted. The rate, that half and :data:`SPREAD` were chosen on other simulated folders
+than those below; a rate of 1 would do nearly as well.
 
 **The interval** is Wilson's at an effective number of images: that of the groups of near-identical
 images, divided by how much more the extrapolated value of an image varies than a single test does,
 and by :data:`SPREAD`, for the luck of the training images, which all folds share.
 
-Measured by ``python -m experiments.trust`` on simulated folders (10 classes of 5, 10 or 20 images,
-see there): BIAS.
+Measured by ``python -m experiments.trust`` on 600 simulated folders (10 classes of 5, 10 or 20
+images), with one, three and six methods to choose from: the mean bias is +0.1, −0.2 and +0.1
+points, with a standard error of 0.3, where the highest of the methods' accuracies is 1.4 to 2.8
+points too low, and the true accuracy is in 96.7, 95.3 and 95.8 % of the intervals. With five images
+a class, the bias is −0.4, −1.3 and −0.4, with a standard error of 0.7.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from torch import Tensor
 
 __all__ = ["SPREAD", "choice_accuracy", "estimate_accuracy", "extrapolation", "wilson"]
 
-SPREAD = 1.2
+SPREAD = 1.3
 """How much larger the variance of the estimate is than that of the tests by themselves."""
 _DRAWS = 1000
 _RATE = 0.5
@@ -62,7 +66,7 @@ def estimate_accuracy(
     >>> correct = torch.tensor([[1.0] * 90 + [0.0] * 10])
     >>> accuracy, (low, high) = estimate_accuracy(correct, 0, torch.arange(100))
     >>> f"{accuracy:.2f}, {low:.2f} – {high:.2f}"
-    '0.90, 0.82 – 0.95'
+    '0.90, 0.81 – 0.95'
     """
     correct, tests = correct.double(), correct[chosen].double()
     accuracy = choice_accuracy(correct, groups)
@@ -115,8 +119,8 @@ def extrapolation(fewer: float, images: float, total: float) -> float:
     >>> round(extrapolation(60, 80, 100), 3)
     0.682
     """
-    small, large, all_images = (size**-_RATE for size in (fewer, images, total))
-    return (large - all_images) / (small - large)
+    small, large, everything = (float(size**-_RATE) for size in (fewer, images, total))
+    return (large - everything) / (small - large)
 
 
 def wilson(share: float, count: float) -> tuple[float, float]:

@@ -65,7 +65,10 @@ def fit_rejection(
     often, because the means of all images are better than those without a fold. Below 19 images the
     threshold is the largest distance, and the share may be less than 95 %.
 
-    Measured (``python -m experiments.trust``): of new images of the classes, the stated share.
+    Measured by ``python -m experiments.trust`` at 95 %: new images of the classes are accepted in
+    96.6, 95.2 and 95.2 % at 5, 10 and 20 images a class. How many other images are rejected depends
+    on the features. With those of ``cnn4-plain``, of ten other classes of CIFAR-100 still 91 and
+    84 % are accepted at 5 and 20 images a class: that network is too weak to tell them apart.
 
     Args:
         features: ``(N, D)``.

@@ -44,7 +44,12 @@ def likely_wrong_labels(
     probability, predicted = probabilities.max(1)
     places = ((predicted != labels) & (probability >= threshold)).nonzero()[:, 0]
     places = places[probability[places].argsort(descending=True, stable=True)]
-    columns = (rows[places], labels[places], predicted[places])
-    numbers = zip(*(column.tolist() for column in columns), strict=True)
-    shares = [round(share, 4) for share in probability[places].tolist()]
-    return tuple(Suspect(*three, share) for three, share in zip(numbers, shares, strict=True))
+    return tuple(
+        Suspect(
+            int(rows[place]),
+            int(labels[place]),
+            int(predicted[place]),
+            round(float(probability[place]), 4),
+        )
+        for place in places
+    )
