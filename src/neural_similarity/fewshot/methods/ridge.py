@@ -66,7 +66,8 @@ def fit_ridge(
 
     with X the features minus their weighted mean c, Y the one-hot labels, and S the square roots of
     the images' weights on a diagonal. λ is the value of :data:`RIDGES` with the least squared error
-    when every image in turn is left out; that error has a closed form. Computed in float64.
+    when every image in turn is left out, of the mean too; that error has a closed form. Computed in
+    float64.
 
     Args:
         features: ``(..., n, D)``, of one support set or of many at once.
@@ -80,14 +81,16 @@ def fit_ridge(
     S = counts.sqrt().unsqueeze(-1)
     X = S * (X - centre)
     targets = S * (F.one_hot(labels, n_way).to(X) - 1 / n_way)
-    W = X.mT @ _dual_of_least_error(X @ X.mT, targets)
+    shares = counts / counts.sum(-1, keepdim=True)
+    W = X.mT @ _dual_of_least_error(X @ X.mT, targets, shares)
     return W.mT.to(features.dtype), -(centre @ W).squeeze(-2).to(features.dtype)
 
 
-def _dual_of_least_error(products: Tensor, targets: Tensor) -> Tensor:
+def _dual_of_least_error(products: Tensor, targets: Tensor, shares: Tensor) -> Tensor:
     """The dual coefficients ``(K + λ I)⁻¹ Y`` of the best λ for products K ``(..., n, n)``.
 
-    The error of an image that is left out is ``dual / diagonal of (K + λ I)⁻¹``.
+    The error of an image that is left out, of the regression and of the centre, is ``dual`` over
+    the diagonal of ``(K + λ I)⁻¹`` minus its share of the centre, ``w / (λ Σ w)``.
     """
     values: Tensor
     vectors: Tensor
@@ -99,6 +102,7 @@ def _dual_of_least_error(products: Tensor, targets: Tensor) -> Tensor:
         inverse = 1 / (values.clamp(min=0) + strength * scale)
         dual = vectors @ (inverse.unsqueeze(-1) * turned)
         diagonal = (vectors.square() * inverse.unsqueeze(-2)).sum(-1, keepdim=True)
+        diagonal = diagonal - (shares / (strength * scale)).unsqueeze(-1)
         error = (dual / diagonal).square().sum((-2, -1)).unsqueeze(-1)
         best = torch.where((error < least).unsqueeze(-1), dual, best)
         least = torch.minimum(error, least)
