@@ -155,5 +155,5 @@ class TestOneModule:
             ),
         ):
             load_backbone("only_here:make", image_size=8, mean=[0.5] * 3, std=[0.2] * 3)
-        with pytest.raises(ns.UnknownNameError, match=r"No module named 'only_here'\.$"):
+        with pytest.raises(ns.UnknownNameError, match=r"No module named 'only_here'\."):
             load_backbone("only_here:make", image_size=8, mean=[0.5] * 3, std=[0.2] * 3)

@@ -65,7 +65,7 @@ def test_three_networks_side_by_side(run, tmp_path):
     kinds = "none,static,dynamic"
     done = run("train", *SMALL, "--similarity", kinds, "--epochs", 2, "--out", "all")
     assert done.code == 0, done.err
-    assert re.findall(r"^ (\w+)[\w ]+ [\d.]+%", done.out, re.MULTILINE) == kinds.split(",")
+    assert re.findall(r"^ (\w+)[\w ]+ \d+\.\d+%", done.out, re.MULTILINE) == kinds.split(",")
     for kind in kinds.split(","):
         assert (tmp_path / "all" / kind / "last.safetensors").is_file()
     assert (tmp_path / "all" / "comparison.png").read_bytes().startswith(b"\x89PNG")

@@ -135,7 +135,8 @@ def _report_others(info: DatasetInfo, names: list[str]) -> None:
 def _some(names: Sequence[str]) -> str:
     """The first names, as text that any log can take: a name may have bytes that are no text."""
     more = f"; and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ("; ".join(names[:_MOST_NAMES]) + more).encode("utf-8", "backslashreplace").decode()
+    text = "; ".join(names[:_MOST_NAMES]) + more
+    return os.fsencode(text).decode("utf-8", "backslashreplace")
 
 
 def _report(info: DatasetInfo, skipped: tuple[Skipped, ...], strict: bool) -> None:

@@ -22,6 +22,7 @@ def print_result(classifier: FewShotClassifier, out: Path) -> None:
             f"cross-validation of {validation.tested} images"
         )
     else:
+        print_table(CLASS_COLUMNS[:2], [row[:2] for row in class_rows(classifier)])
         print_line(f"method {validation.method}: {validation.note}")
     if len(validation.by_method) > 1:
         print_line(
