@@ -80,7 +80,8 @@ class StaticAdapter(Adapter):
         backbone = self.data.backbone
         self.trunk = tuned_part(backbone, self.options)
         self.start = {name: self._parameter(name).clone() for name in self._names()}
-        images, mirrored = [], []
+        images: list[Tensor] = []
+        mirrored: list[Tensor] = []
         for rows in torch.arange(len(self.data)).split(_BATCH):
             pixels = self.data.pixels(rows)
             for view, maps in ((pixels, images), (pixels.flip(3), mirrored)):
