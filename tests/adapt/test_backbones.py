@@ -123,6 +123,8 @@ def test_a_run_of_training(tmp_path, similarity):
         expected = model.forward_head(model.forward_features(images), pre_logits=True)
         # merging rounds the kernels once
         torch.testing.assert_close(made.module(images).flatten(1), expected, rtol=1e-4, atol=1e-5)
+        scores = expected @ made.base_classifier[:, :-1].T + made.base_classifier[:, -1]
+        torch.testing.assert_close(scores, model(images), rtol=1e-4, atol=1e-5)
     assert made.preprocessing == Preprocessing(8, *run.normalisation())
     save_backbone(tmp_path / "b.safetensors", made.module, made.source, made.preprocessing)
     with torch.no_grad():
@@ -140,6 +142,7 @@ def test_a_run_of_a_few_shot_method(tmp_path, monkeypatch):
     with torch.no_grad():
         assert torch.equal(made.module(images).flatten(1), network(images))
     assert made.image_shape == (1, 28, 28)
+    assert made.base_classifier is None, "its head is no classifier of base classes"
 
 
 def test_a_folder_that_is_no_run(tmp_path):

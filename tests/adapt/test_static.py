@@ -102,10 +102,12 @@ def test_it_tunes_late_similarities_and_merges_them(structure, monkeypatch):
     base = backbone()
     data = data_of(base)
     adapter = StaticAdapter(data, StaticOptions(structure, lr=0.1, image_steps=200))
-    start = adapter.start.items()  # as if the farthest from the identity were the best
-    monkeypatch.setattr(
-        adapter, "_loss", lambda now, *_: -sum((now[n] - t).norm() for n, t in start)
-    )
+    kept_apart, start = torch.ones(3), adapter.start
+
+    def losses(now, *_):  # as if the farthest from the identity were the best
+        return -kept_apart * sum((now[name] - start[name]).norm() for name in start)
+
+    monkeypatch.setattr(adapter, "_losses", losses)
     learned = adapter.fit(ROWS)
     assert set(learned) - {"classifier:weight", "classifier:bias"} == set(adapter.start)
     assert all("stages.1.0" in name for name in adapter.start), "early layers hurt"

@@ -50,7 +50,8 @@ def make_adapter(method: str, data: TrainingImages) -> Adapter:
     if method == "linear":
         return HeadAdapter(data, heads.logistic, mirrors=True)
     if method == "laplace":
-        make = partial(heads.laplace, base_classifier=data.backbone.base_classifier)
+        rows = cast(Tensor, data.backbone.base_classifier)  # can_adapt has asked for it
+        make = partial(heads.laplace, base_classifier=rows)
         return HeadAdapter(data, make, unit=False, mirrors=True)
     return HeadAdapter(data, {"ridge": heads.ridge, "proto": heads.prototypes}[method])
 

@@ -56,7 +56,7 @@ class StaticOptions:
     structure: str | Structure = "unconstrained"
     scope: Scope = "layer"
     share: float = 1 / 3
-    image_steps: int = 600
+    image_steps: int = 400
     checks: int = 3
     batch_size: int = 16
     lr: float = 0.03
@@ -81,7 +81,8 @@ class StaticAdapter(Adapter):
         backbone = self.data.backbone
         self.trunk = tuned_part(backbone, self.options)
         self.start = {name: self._parameter(name).clone() for name in self._names()}
-        images, mirrored = [], []
+        images: list[Tensor] = []
+        mirrored: list[Tensor] = []
         for rows in torch.arange(len(self.data)).split(_BATCH):
             pixels = self.data.pixels(rows)
             for view, maps in ((pixels, images), (pixels.flip(3), mirrored)):
@@ -119,7 +120,8 @@ class StaticAdapter(Adapter):
         leaves = list(tensors.values())
         rates = [options.lr if name in self.start else options.head_lr for name in tensors]
         optimiser = Adam(leaves, rates)
-        best, least = self.start, self._loss(self.start, rows, apart, strength)
+        best, gain = self.start, 0.0
+        before = self._losses(self.start, rows, apart, strength)
         checked = {round(steps * (check + 1) / options.checks) for check in range(options.checks)}
         generator = torch.Generator().manual_seed(0)
         for step, chosen in enumerate(self._batches(len(rows), steps, generator), 1):
@@ -135,9 +137,9 @@ class StaticAdapter(Adapter):
             optimiser.step(slopes, share=1 - (step - 1) / steps)
             if step in checked:
                 now = {name: tensors[name].detach().clone() for name in self.start}
-                error = self._loss(now, rows, apart, strength)
-                if error < least:
-                    best, least = now, error
+                gains = before - self._losses(now, rows, apart, strength)
+                if _surely_positive(gains) and gains.mean() > gain:
+                    best, gain = now, float(gains.mean())
         return best
 
     def _batches(self, images: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -150,8 +152,13 @@ class StaticAdapter(Adapter):
             left = left[size:]
 
     @torch.no_grad()
-    def _loss(self, similarities: Tensors, rows: Tensor, apart: Tensor, strength: float) -> float:
-        """Cross-entropy of images that are kept apart, by ``linear`` on the others' features."""
+    def _losses(
+        self, similarities: Tensors, rows: Tensor, apart: Tensor, strength: float
+    ) -> Tensor:
+        """Cross-entropy of each image that is kept apart, by ``linear`` on the others' features.
+
+        The losses are weighted so that classes count the same.
+        """
         labels, n_way = self.data.labels, self.data.n_way
         weight, bias = fit_linear(
             self._features(similarities, rows), labels[rows], n_way, strength=strength
@@ -159,7 +166,7 @@ class StaticAdapter(Adapter):
         scores = F.linear(self._features(similarities, apart), weight, bias)
         losses = F.cross_entropy(scores, labels[apart], reduction="none")
         shares = balanced(torch.ones_like(apart)[:, None], labels[apart], n_way)[:, 0]
-        return float((losses * shares).sum())
+        return losses * shares.to(losses)
 
     def _strength(self, rows: Tensor) -> float:
         features = F.normalize(self.data.features[rows]).double()[None]
@@ -188,6 +195,18 @@ class StaticAdapter(Adapter):
 
     def _parameter(self, name: str) -> Tensor:
         return self.trunk.upper.get_parameter(name).detach()
+
+
+def _surely_positive(gains: Tensor) -> bool:
+    """Whether the mean of the gains is above zero by more than a standard error.
+
+    Of few images some always gain by chance.
+
+    >>> _surely_positive(torch.tensor([0.1, 0.2])), _surely_positive(torch.tensor([-0.1, 0.2]))
+    (True, False)
+    """
+    error = gains.std() / len(gains) ** 0.5 if len(gains) > 1 else torch.inf
+    return bool(gains.mean() > error)
 
 
 def tuned_part(backbone: FeatureExtractor, options: StaticOptions) -> CachedTrunk:

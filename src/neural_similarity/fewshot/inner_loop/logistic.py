@@ -41,6 +41,8 @@ def principal_basis(features: Tensor) -> Tensor:
     """
     wide = features.shape[-2] <= features.shape[-1]
     products = features @ features.mT if wide else features.mT @ features
+    values: Tensor
+    vectors: Tensor
     values, vectors = torch.linalg.eigh(products)
     used = values > _LEAST * values[..., -1:].clamp(min=torch.finfo(values.dtype).tiny)
     vectors = vectors * used.unsqueeze(-2)
@@ -81,7 +83,8 @@ def minimise_cross_entropy(
     curvature = curvature.clamp(min=torch.finfo(X.dtype).tiny)
 
     def products(A: Tensor, B: Tensor) -> Tensor:
-        return (A @ B.flatten(2)).unflatten(2, B.shape[2:])
+        result: Tensor = (A @ B.flatten(2)).unflatten(2, B.shape[2:])
+        return result
 
     zero = products(X.mT, weight * (1 / classes - targets).expand(len(X), -1, weights.shape[1], -1))
     enough = tolerance**2 * _dot(zero, zero / curvature)

@@ -118,7 +118,7 @@ def choose_strength(features: Tensor, labels: Tensor, n_way: int) -> Tensor:
     V = X.new_zeros(len(X), X.shape[-1] + 1, count, n_way)
     rows, own, losses = torch.arange(len(folds)), folds.clamp(min=0), []
     for strength in STRENGTHS:  # from strong to weak penalties: the next V is near
-        V = _solve(X, labels, weights, X.new_tensor([strength]), V, 1e-3)
+        V = _solve(X, labels, weights, X.new_tensor([strength]), V, 3e-3)
         scores = (X @ V[:, :-1].flatten(2)).unflatten(2, V.shape[2:]) + V[:, -1:]
         own_fold = scores[:, rows, own].log_softmax(-1)[:, rows, labels]
         losses.append(-(own_fold * shares).sum(1))
