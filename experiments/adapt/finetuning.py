@@ -51,7 +51,7 @@ class BelowLastBlocks:
     def of(cls, data: TrainingImages) -> BelowLastBlocks:
         """Compute them for all images of a pool; the network is an ``EfficientNetLite``."""
         network = data.backbone.module
-        blocks = cast(nn.Sequential, network.get_submodule("features"))
+        blocks = list(cast(nn.Sequential, network.get_submodule("features")))
         below, last = nn.Sequential(*blocks[:-_LAST]), nn.Sequential(*blocks[-_LAST:])
         maps = []
         for rows in torch.arange(len(data)).split(32):
