@@ -38,7 +38,7 @@ __all__ = [
 METHODS = ("ridge", "proto", "linear", "laplace", "dynamic", "static")
 """In order of preference among equally good ones: cheaper ones first."""
 
-_MOST_WORK = 4e8  # multiply-adds of an image in what is tuned, above which a fit takes minutes
+_MOST_WORK = 1e8  # multiply-adds of an image in what is tuned, above which a fit takes minutes
 
 
 def make_adapter(method: str, data: TrainingImages) -> Adapter:
