@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from neural_similarity.adapt import FeatureExtractor, load_backbone
-from neural_similarity.adapt.training_images import TrainingImages
+from neural_similarity.adapt import FeatureExtractor, TrainingImages, load_backbone
 
 from ..code_version import commit
 from ..records import RESULTS, read_record, write_record

@@ -16,9 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neural_similarity.adapt.cross_validation import cross_validate
-from neural_similarity.adapt.methods import METHODS, can_adapt, make_adapter
-from neural_similarity.adapt.training_images import TrainingImages
+from neural_similarity.adapt import (
+    METHODS,
+    TrainingImages,
+    can_adapt,
+    cross_validate,
+    make_adapter,
+)
 
 from .finetuning import RATES, WAYS, BelowLastBlocks, finetune
 from .pools import Draw, draws, subset

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from neural_similarity.adapt.training_images import TrainingImages
+from neural_similarity.adapt import TrainingImages
 
 __all__ = ["RATES", "WAYS", "BelowLastBlocks", "finetune"]
 

@@ -16,9 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from neural_similarity.adapt import FeatureExtractor
-from neural_similarity.adapt.feature_cache import open_cache
-from neural_similarity.adapt.training_images import TrainingImages, embed_images
+from neural_similarity.adapt import (
+    FeatureExtractor,
+    TrainingImages,
+    embed_images,
+    open_cache,
+)
 from neural_similarity.errors import DataError
 
 __all__ = ["Draw", "Pool", "draws", "embed_pool", "mini_imagenet", "photographs", "subset"]

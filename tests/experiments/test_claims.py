@@ -9,11 +9,11 @@ from experiments.tables.registry import TABLES
 
 def _rows(table, **errors):
     """Results of a table of errors; a list of errors by seed, None for one that diverged."""
-    rows = {row.name: RowResults(row, "short", {}) for row in TABLES[table].rows}
+    rows = {row.name: RowResults(row, "short", {}, None) for row in TABLES[table].rows}
     for name, values in errors.items():
         name = name.replace("_", "-")
         records = {seed: _record(value) for seed, value in enumerate(values)}
-        rows[name] = RowResults(rows[name].row, "short", records)
+        rows[name] = RowResults(rows[name].row, "short", records, None)
     return {table: rows}
 
 

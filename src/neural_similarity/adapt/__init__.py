@@ -14,6 +14,9 @@ The main names:
   images, and how images are divided for that.
 - :class:`Calibration`, :func:`measure_calibration`: confidence against how often it is right.
 - :class:`Rejection`, :func:`fit_rejection`: which images are none of the classes.
+- :func:`embed_images`, :class:`TrainingImages`, :func:`open_cache`: features of images, computed
+  once for all methods and kept on disk. :data:`METHODS`, :func:`can_adapt`, :func:`make_adapter`:
+  what can be learned from them.
 - :class:`AdaptedNetwork`: the resulting ``nn.Module``, from images to scores.
 """
 
@@ -29,12 +32,15 @@ from .calibration import Calibration, measure_calibration
 from .classifier import FewShotClassifier
 from .cross_validation import CrossValidation, cross_validate
 from .duplicates import near_duplicates
+from .feature_cache import open_cache
 from .folds import fold_numbers
-from .methods import AdaptedNetwork
+from .methods import METHODS, AdaptedNetwork, can_adapt, make_adapter
 from .preprocessing import Preprocessing
 from .rejection import Rejection, fit_rejection
+from .training_images import TrainingImages, embed_images
 
 __all__ = [
+    "METHODS",
     "AdaptedNetwork",
     "Calibration",
     "CrossValidation",
@@ -42,14 +48,19 @@ __all__ = [
     "FewShotClassifier",
     "Preprocessing",
     "Rejection",
+    "TrainingImages",
+    "can_adapt",
     "cross_validate",
     "default_backbone",
+    "embed_images",
     "fit_rejection",
     "fold_numbers",
     "list_backbones",
     "load_backbone",
+    "make_adapter",
     "measure_calibration",
     "missing_hint",
     "near_duplicates",
+    "open_cache",
     "save_backbone",
 ]

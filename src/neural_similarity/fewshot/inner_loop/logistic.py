@@ -91,6 +91,8 @@ def minimise_cross_entropy(
     V, scores = start, products(X, start)
     likely = scores.softmax(-1)
     direction = before = length_before = torch.zeros_like(V[:1, :1, :1, :1])
+    # A problem that is solved stays as it is: its result must not depend on the others.
+    solved = torch.zeros_like(enough, dtype=torch.bool)
     for step in range(steps):
         gradient = products(X.mT, (likely - targets) * weight) + penalty * V
         again = step % _RESTART == 0
@@ -99,7 +101,8 @@ def minimise_cross_entropy(
             curvature = (now + now.mean(-1, keepdim=True)) / 2
         downhill = gradient / curvature
         length = _dot(gradient, downhill)
-        if bool((length <= enough).all()):
+        solved = solved | (length <= enough)
+        if bool(solved.all()):
             break
         if not again:
             # Polak and Ribière; never a direction that leads uphill.
@@ -114,7 +117,8 @@ def minimise_cross_entropy(
             scores, change, weight, _dot(bent, V) - _dot(weight * targets, change),
             _dot(bent, direction),
         )  # fmt: skip
-        size, likely = line.minimum(likely)
+        size, moved = line.minimum(likely)
+        size, likely = torch.where(solved, 0, size), torch.where(solved, likely, moved)
         V, scores = V + size * direction, scores + size * change
     return V
 
@@ -160,9 +164,10 @@ class _Line:
         enough = _ROUGHLY * first.abs()
         low, high = size, torch.full_like(size, torch.inf)
         for _ in range(_LINE_STEPS):
-            size = torch.minimum(size - first / second, _LONGEST * (1 + low))
+            better = torch.minimum(size - first / second, _LONGEST * (1 + low))
             # Newton's method may leave the interval; its middle does not.
-            size = torch.where((low <= size) & (size < high), size, (low + high) / 2)
+            better = torch.where((low <= better) & (better < high), better, (low + high) / 2)
+            size = torch.where(first.abs() <= enough, size, better)
             likely = (self.scores + size * self.change).softmax(-1)
             first, second = self.derivatives(size, likely)
             if bool((first.abs() <= enough).all()):
