@@ -308,6 +308,7 @@ def test_a_module_in_place_of_a_name():
         assert "Conv2d" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_the_files_of_the_package_are_made_from_runs(tmp_path, monkeypatch, capsys, no_weights):
     from experiments import backbone as experiment
 

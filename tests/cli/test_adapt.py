@@ -84,7 +84,14 @@ def test_a_command_that_is_asked_to_end_leaves_nothing_behind(run, tmp_path, mon
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "laplace"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(name, marks=() if name in ("linear", "dynamic") else pytest.mark.slow)
+        for name in METHODS
+        if name != "laplace"
+    ],
+)
 def test_the_onnx_file_alone_gives_the_same_answers(run, tmp_path, method, monkeypatch):
     """By the very lines of docs/adapt.md: onnxruntime, NumPy and Pillow."""
     base = "dynamic" if method == "dynamic" else "plain"

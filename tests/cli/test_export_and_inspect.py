@@ -148,6 +148,7 @@ def test_a_full_disk_is_told_of_the_file(run, monkeypatch):
     assert line == "nsl: static/model.pt2: No space left on device"
 
 
+@pytest.mark.slow
 def test_inspect_a_dynamic_run_again(run, tmp_path):
     command = ("inspect", "dynamic", "--which", "best", "--out", "seen")
     assert run(*command).code == 0

@@ -174,13 +174,8 @@ def test_a_dynamic_network_exports(name):
 
 
 @pytest.mark.filterwarnings("ignore")  # the exporter warns about itself
-@pytest.mark.parametrize(
-    "name",
-    [
-        "diagonal",  # test_operator has the operation of the others
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("unconstrained", "psd", "shared")),
-    ],
-)
+@pytest.mark.slow  # test_operator has the operation, and the commands a whole network
+@pytest.mark.parametrize("name", ["diagonal", "unconstrained", "psd", "shared"])
 def test_a_dynamic_network_in_onnxruntime(name, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     model, path = dynamic(name), tmp_path / "dynamic.onnx"

@@ -305,6 +305,7 @@ def test_names_that_do_not_fit():
         ns.active_similarity(parts)
 
 
+@pytest.mark.slow
 @torch_warns_about_itself
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_compiled_network_switches(kind):

@@ -232,6 +232,7 @@ next(batches)
 """
 
 
+@pytest.mark.slow
 def test_workers_do_not_keep_a_process_from_ending(photos, tmp_path):
     """They ignore SIGTERM, with which Python would end them, and it would wait for ever."""
     subprocess.run(

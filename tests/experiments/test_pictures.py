@@ -37,6 +37,7 @@ def test_curves_are_means_over_seeds(results, tmp_path, drawn):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_name_lies_over_another(results, tmp_path, drawn):
     table = TABLES["table6"]
     for place, row in enumerate(table.rows):  # all alike, but for the four that adapt nothing

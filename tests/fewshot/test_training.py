@@ -82,7 +82,8 @@ train_method(replace(SMALL, method=sys.argv[2], sync_batch_norm=sync, steps=6), 
 """
 
 
-@pytest.mark.parametrize("method", [pytest.param("proto", marks=pytest.mark.slow), "maml"])
+@pytest.mark.parametrize("method", ["proto", "maml"])
+@pytest.mark.slow  # test_two_processes has the gradients, and test_distributed the loop
 def test_two_processes_train_as_one(tmp_path, method):
     """MAML looks at tasks one by one, so its BatchNorm needs no other process."""
     (tmp_path / "script.py").write_text(TOGETHER)
