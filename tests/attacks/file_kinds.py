@@ -2,12 +2,15 @@
 
 import json
 import math
+import pickle
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from attacks.files import JSON, LINES, METADATA, Codec
 from PIL import Image
@@ -24,8 +27,10 @@ from neural_similarity.adapt import load_backbone
 from neural_similarity.adapt.backbones.files import save_backbone
 from neural_similarity.data import MemorySet, load_dataset
 from neural_similarity.data._cache import cached_set
+from neural_similarity.data.fetching.archives import unpack
 from neural_similarity.data.images import decode_image, quietly, read_image
 from neural_similarity.data.sets import fashion_mnist, mini_imagenet
+from neural_similarity.data.sets._pickles import read_plain_pickle
 from neural_similarity.fewshot import FewShotRun
 from neural_similarity.fewshot.result_file import ResultFile, _accuracies_so_far
 from neural_similarity.train import Run, TrainConfig
@@ -245,6 +250,38 @@ def _load_image(folder: Path) -> None:
         read_image(file, (8, 8))
 
 
+def _pickle(folder: Path) -> Path:
+    rows = np.random.default_rng(0).integers(0, 256, (2, 3072), dtype=np.uint8)
+    file = folder / "data_batch_1"
+    file.write_bytes(pickle.dumps({"data": rows, "labels": [0, 9], "batch_label": "one"}))
+    return file
+
+
+def _archive(suffix: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        inside = folder / "inside" / "birds"
+        inside.mkdir(parents=True)
+        (inside / "a.txt").write_bytes(bytes(range(256)) * 3)
+        (inside / "b.txt").write_bytes(b"b")
+        shutil.make_archive(str(folder / "birds"), suffix, folder / "inside", "birds")
+        return next(folder.glob("birds.*"))
+
+    return make
+
+
+def _unpack(folder: Path) -> None:
+    """Unpack, and find nothing outside of the target, and nothing half in it."""
+    before = set(folder.rglob("*"))
+    target = folder / "out" / "birds"
+    target.parent.mkdir(exist_ok=True)
+    try:
+        unpack(next(folder.glob("birds.*")), target)
+    finally:
+        new = set(folder.rglob("*")) - before - {target.parent}
+        assert all(target == path or target in path.parents for path in new), new
+        shutil.rmtree(folder / "out")
+
+
 def _table(folder: Path) -> Path:
     (folder / "train.csv").write_text("filename,label\na.jpg,cat\nb.jpg,dog\n")
     return folder / "train.csv"
@@ -300,6 +337,12 @@ KINDS = {
     "GIF": FileKind(_image("gif", "P"), _load_image, bytes=100),
     "TIFF": FileKind(_image("tif", "L"), _load_image, bytes=100),
     "WebP": FileKind(_image("webp", "RGB"), _load_image, bytes=100),
+    "pickle": FileKind(
+        _pickle, lambda folder: read_plain_pickle(folder / "data_batch_1"), bytes=600
+    ),
+    "tar": FileKind(_archive("tar"), _unpack, bytes=300),
+    "tar.gz": FileKind(_archive("gztar"), _unpack, bytes=300),
+    "zip": FileKind(_archive("zip"), _unpack, bytes=300),
     "csv": FileKind(_table, lambda folder: mini_imagenet._rows(folder / "train.csv")),
     "idx": FileKind(_idx, lambda folder: fashion_mnist.read_idx(folder / "images-idx3-ubyte", 3)),
 }  # fmt: skip

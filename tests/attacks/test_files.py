@@ -46,7 +46,7 @@ def test_what_is_no_regular_file(name, place, chosen, monkeypatch):
     monkeypatch.chdir(file.parent)  # the path of a socket must be short
     makers = {
         "a named pipe": lambda: os.mkfifo(file.name),
-        "a socket": lambda: socket.socket(socket.AF_UNIX).bind(file.name),
+        "a socket": lambda: _make_socket(file.name),
         "a device": lambda: file.symlink_to("/dev/zero"),
         "a folder": file.mkdir,
         "a link to itself": lambda: file.symlink_to(file.name),
@@ -59,6 +59,11 @@ def test_what_is_no_regular_file(name, place, chosen, monkeypatch):
             file.unlink(missing_ok=True)
         makers[case]()
         assert attempt(kind.load, place, OSError) is None, case
+
+
+def _make_socket(name):
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(name)
 
 
 def attempt(load, place, *also):

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._io import read_regular
 from ...errors import DataError
 
 __all__ = ["read_plain_pickle"]
@@ -91,7 +92,7 @@ def _read(path: Path) -> Any:
     if size > _MOST_BYTES:
         raise _refused(f"a file of {size:,} bytes")
     reader = _Reader()
-    instructions = pickletools.genops(io.BytesIO(path.read_bytes()))
+    instructions = pickletools.genops(io.BytesIO(read_regular(path, _MOST_BYTES)))
     for number, (instruction, argument, _) in enumerate(instructions):
         if number > _MOST_INSTRUCTIONS:
             raise _refused(f"more than {_MOST_INSTRUCTIONS:,} instructions")
