@@ -1,0 +1,68 @@
+"""The comparison of ways to adapt: tasks are fair, and every way is measured."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.adapt_cases import EYE, pictures
+
+from experiments.adapt import compare, finetuning
+from experiments.adapt.pools import draws, embed_pool, photographs, subset
+from experiments.adapt.tables import all_tables
+from experiments.records import write_record
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.setattr("neural_similarity.adapt.feature_cache.cache_directory", lambda: tmp_path)
+    images, labels = pictures((12,) * 4)
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        (tmp_path / "birds" / label).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "birds" / label / f"{number:02}.png")
+    pool = photographs(tmp_path / "birds", "birds", slice(1, 4))
+    assert pool.classes == ("kind 1", "kind 2", "kind 3")
+    return embed_pool(EYE, pool)
+
+
+def test_tasks_are_the_same_every_time_and_test_other_images(data):
+    first, again = (list(draws(data, 2, 5, 3)) for _ in range(2))
+    for draw, same in zip(first, again, strict=True):
+        assert torch.equal(draw.rows, same.rows)
+        train, test = draw.rows[: draw.n_train], draw.rows[draw.n_train :]
+        assert torch.bincount(draw.labels[: draw.n_train]).tolist() == [5, 5]
+        assert not set(train.tolist()) & set(test.tolist())
+        part = subset(data, draw.rows, draw.labels)
+        own = data.labels[draw.rows]
+        assert all(len(own[part.labels == way].unique()) == 1 for way in (0, 1))
+    assert not torch.equal(first[0].rows, first[1].rows)
+
+
+def test_every_way_is_measured_and_written(data, tmp_path):
+    pytest.importorskip("sklearn")
+    result = compare.compare_heads(data, 2, 5, 2, skip=("static",))
+    names = {"ridge", "proto", "linear", "auto", *compare.reference_names()}
+    assert set(result["accuracies"]) == names
+    assert all(
+        len(values) == 2 and np.min(values) > 0.5 for values in result["accuracies"].values()
+    )
+    about = {"pool": "birds", "backbone": "eye", "image_size": 8, "n_way": 2, "n_shot": 5}
+    write_record(tmp_path / "results" / "a.json", {**about, **result})
+    text = all_tables(tmp_path / "results")
+    assert "| method | 2 ways, 5 |" in text
+    assert all(f"| {name} |" in text for name in names)
+
+
+@pytest.mark.parametrize("way", finetuning.WAYS)
+def test_finetuning_tunes_what_it_says(way):
+    torch.manual_seed(0)
+    last = torch.nn.Sequential(
+        torch.nn.Conv2d(4, 6, 1, bias=False), torch.nn.BatchNorm2d(6), torch.nn.ReLU()
+    ).eval()
+    maps = torch.randn(20, 2, 4, 3, 3)
+    labels = torch.arange(2).repeat(10)
+    maps[:, :, 0] += 4 * labels[:, None, None, None]
+    below = finetuning.BelowLastBlocks(maps, last)
+    correct, tuned = finetuning.finetune(way, below, torch.arange(20), labels, 10, 1e-2)
+    head = 2 * 6 + 2
+    assert tuned == head + {"head-only": 0, "BatchNorm": 12, "LoRA": 40, "last blocks": 36}[way]
+    assert correct > 0.6
