@@ -15,11 +15,12 @@ from typing import Any
 from uuid import uuid4
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from .._io import cache_directory, write_file
+from .._tensor_files import read_tensors
+from ..errors import FileFormatError
 from .backbones.extractor import FeatureExtractor
 from .preprocessing import as_picture
 
@@ -66,14 +67,19 @@ class FeatureCache:
 
     def _read(self, file: Path) -> None:
         try:
-            pairs = load_file(file)
-        except SafetensorError:
+            pairs, _ = read_tensors(file, FileFormatError, "features")
+        except (FileFormatError, OSError):
+            pairs = {}
+        width = {tuple(pair.shape) for pair in (*pairs.values(), *list(self._pairs.values())[:1])}
+        if (
+            pairs
+            and len(width) == 1
+            and all(bool(pair.isfinite().all()) for pair in pairs.values())
+        ):
+            self._pairs.update(pairs)
+        else:
             with suppress(OSError):
                 file.unlink()
-        except OSError:
-            pass
-        else:
-            self._pairs.update(pairs)
 
 
 def open_cache(backbone: FeatureExtractor) -> FeatureCache:
