@@ -183,6 +183,7 @@ def test_first_steps_runs_and_shows_what_it_promises():
     assert difference <= 1e-5
 
 
+@pytest.mark.slow
 def test_sequences_shows_products_that_plain_layers_cannot_learn():
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "sequences.py"],

@@ -214,6 +214,7 @@ def test_help_teaches_and_answers_at_once():
     assert nsl_process("--version").out == f"neural-similarity {ns.__version__}\n"
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_ends_in_the_same_weights(tmp_path):
     arguments = ("train", *SMALL, "--similarity", "dynamic", "--epochs", 10)
     arguments += ("--set", "checkpoint_minutes=0", "--set", "log_every=1")
@@ -262,6 +263,7 @@ def test_a_signal_to_all_processes_leaves_a_checkpoint(tmp_path):
     assert saved_step(tmp_path / "run") == steps(tmp_path / "run")[-1]
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_in_one_line_with_the_last_checkpoint_intact(tmp_path):
     begun = nsl_process("train", *SMALL, "--epochs", 1, "--out", "run", cwd=tmp_path)
     assert begun.code == 0

@@ -59,6 +59,7 @@ def test_two_processes_equal_one_with_the_whole_batch(tmp_path, kind):
     assert json.loads((tmp_path / "two" / "environment.json").read_text())[0]["processes"] == 2
 
 
+@pytest.mark.slow
 def test_a_lost_process_is_restarted_and_the_run_finishes(tmp_path):
     arguments = (*SMALL, "--epochs", "20", "--set", "checkpoint_minutes=0")
     process = torchrun(*arguments, "--out", "run", cwd=tmp_path, restarts=2)
@@ -90,6 +91,7 @@ def worker_of(parent, rank):
     raise AssertionError("no such process")
 
 
+@pytest.mark.slow
 def test_what_is_reported_is_the_error_of_the_weights_that_are_kept(tmp_path):
     """Without synchronised BatchNorm every process has statistics of its own; one's are kept."""
     rates = ("--set", "schedule=constant", "--batch-size", "16", "--steps", "30")
