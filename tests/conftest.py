@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from neural_similarity.ops.similarity_conv import dispatch, panels
+from neural_similarity.ops.similarity_conv import dispatch, pieces
 
 # The tests run side by side, one process a core: threads of their own would only get in the way.
 torch.set_num_threads(1)
@@ -22,7 +22,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     chosen = request.param
     if chosen.load() is None:
         pytest.skip(f"no {chosen.name} path on this machine")
-    monkeypatch.setattr(panels, "_CPU_PANEL", 60_000)  # several pieces, some of rows
+    monkeypatch.setattr(pieces, "_CPU_PANEL", 60_000)  # several pieces, some of rows
     with dispatch.only(chosen.name):
         yield chosen.name
 

@@ -181,28 +181,43 @@ def similarity_shape(
     positions: tuple[int, int],
     *,
     static: bool = True,
+    groups: int = 1,
 ) -> None:
-    """Raise unless ``similarity`` has one of the four shapes the operation takes.
+    """Raise unless ``similarity`` has one of the shapes the operation takes.
 
     Args:
         static: whether the two shapes without positions are allowed as well.
+        groups: how many groups of channels have a diagonal of their own.
     """
     got = tuple(similarity.shape)
-    blocks = {4: (taps, *positions), 5: (taps, taps, *positions)}
-    block = blocks.get(len(got))
-    if block is not None and got[1:] == block and (got[0] == batch or got[0] == 1):
+    diagonal, matrix = (groups * taps,), (taps, taps)
+    blocks = {4: diagonal} if groups > 1 else {4: diagonal, 5: matrix}
+    static = static and groups == 1
+    if len(got) in blocks and got[1:-2] == blocks[len(got)] and (got[0] == batch or got[0] == 1):
+        rows, columns = got[-2:]
+        if (rows == positions[0] or rows == 1) and (columns == positions[1] or columns == 1):
+            return
+    if static and got in (diagonal, matrix):
         return
-    if static and got in ((taps,), (taps, taps)):
-        return
-    dynamic = [(batch, *block) for block in blocks.values()]
-    expected = [(taps,), (taps, taps), *dynamic] if static else dynamic
+    dynamic = [(batch, *block, *positions) for block in blocks.values()]
+    expected = [diagonal, matrix, *dynamic] if static else dynamic
     shapes = [shape for shape in expected if len(shape) == len(got)] or expected
     what = "shape" if len(shapes) == 1 else "one of the shapes"
+    many = f" in each of {groups} groups of channels" if groups > 1 else ""
     raise ShapeError(
         f"{where}: expected similarity of {what} {', '.join(map(str, shapes))}, got {got}. The "
-        f"batch has {batch} sample(s) (or 1 for all), the kernel {taps} taps, the output "
-        f"{positions[0]} x {positions[1]} positions."
+        f"batch has {batch} sample(s) (or 1 for all), the kernel {taps} taps{many}, the output "
+        f"{positions[0]} x {positions[1]} positions (or 1 for all)."
     )
+
+
+def similarity_groups(where: str, groups: int, channels: int) -> None:
+    """Raise unless the channels can be cut into this many groups."""
+    if groups < 1 or channels % groups:
+        raise ShapeError(
+            f"{where}: expected similarity_groups that divide the {channels} channels, got "
+            f"{groups}. Each group of channels has a similarity of its own."
+        )
 
 
 def conv_operands(where: str, input: Tensor, weight: Tensor, similarity: Tensor) -> None:

@@ -53,7 +53,9 @@ def test_every_structure_is_the_definition_with_the_predicted_matrix(name, struc
     truth = oracle.similarity_conv2d(
         input,
         weight,
-        oracle.positional_matrix(M, geometry.channels // geometry.groups),
+        oracle.positional_matrix(
+            M, geometry.channels // geometry.groups, geometry.kernels, geometry.groups
+        ),
         **geometry.options,
     )
     torch.testing.assert_close(conv(input), truth, rtol=1e-11, atol=1e-11)

@@ -14,6 +14,7 @@ from support.fast_cases import (
     BACKWARD,
     CASES,
     FORMATS,
+    FORMS,
     FORWARD,
     everything,
     operands,
@@ -28,28 +29,28 @@ from neural_similarity.ops.similarity_conv import compiled, operator, reference
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("layout", FORMATS)
-def test_float64(path: str, name: str, full: bool, shared: bool, layout: str) -> None:
+def test_float64(path: str, name: str, form: str, shared: bool, layout: str) -> None:
     case = CASES[name]
-    ours = operands(case, full, shared, memory_format=FORMATS[layout])
-    gy, *expected = everything(*ours, case)
-    y = FORWARD(*ours, *settings(case))
+    ours = operands(case, form, shared, memory_format=FORMATS[layout])
+    gy, *expected = everything(*ours, case, form)
+    y = FORWARD(*ours, *settings(case, form))
     assert y.is_contiguous(memory_format=FORMATS[layout])
-    found = BACKWARD(gy, *ours, *settings(case), [True] * 3)
+    found = BACKWARD(gy, *ours, *settings(case, form), [True] * 3)
     for one, other in zip((y, *found), expected, strict=True):
         same(one, other, 1e-12)
 
 
 @pytest.mark.parametrize("name", ["strided", "grouped", "wide"])
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
-def test_mask(path: str, name: str, full: bool) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_mask(path: str, name: str, form: str) -> None:
     case = CASES[name]
-    ours = operands(case, full)
-    gy, _, *expected = everything(*ours, case)
+    ours = operands(case, form)
+    gy, _, *expected = everything(*ours, case, form)
     for mask in itertools.product([False, True], repeat=3):
-        found = BACKWARD(gy, *ours, *settings(case), list(mask))
+        found = BACKWARD(gy, *ours, *settings(case, form), list(mask))
         for wanted, one, other in zip(mask, found, expected, strict=True):
             if wanted:
                 same(one, other, 1e-12)
@@ -57,17 +58,37 @@ def test_mask(path: str, name: str, full: bool) -> None:
                 assert one.numel() == 0
 
 
+EXPANDABLE = ("diagonal per column", "matrix per row")
+
+
+@pytest.mark.parametrize("form", EXPANDABLE)
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
-def test_float32_as_exact_as_plain(path: str, name: str, full: bool) -> None:
+def test_rows_and_columns_give_the_bits_of_positions(path: str, name: str, form: str) -> None:
+    """So their rounding needs no test of its own."""
     case = CASES[name]
-    exact = operands(case, full)
-    gy, *expected = everything(*exact, case)
-    ours = operands(case, full, dtype=torch.float32)
-    _, *plain = everything(*ours, case)
+    x, weight, similarity = operands(case, form, dtype=torch.float32)
+    expanded = similarity.expand(*similarity.shape[:-2], *case.positions).contiguous()
+    gy = torch.randn(case.batch, case.kernels, *case.positions)
+    mask = [True, True, False]
+    ours, theirs = (
+        [FORWARD(x, weight, M, *settings(case)), *BACKWARD(gy, x, weight, M, *settings(case), mask)]
+        for M in (similarity, expanded)
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("form", [name for name in FORMS if name not in EXPANDABLE])
+def test_float32_as_exact_as_plain(path: str, name: str, form: str) -> None:
+    case = CASES[name]
+    exact = operands(case, form)
+    gy, *expected = everything(*exact, case, form)
+    ours = operands(case, form, dtype=torch.float32)
+    _, *plain = everything(*ours, case, form)
     found = [
-        FORWARD(*ours, *settings(case)),
-        *BACKWARD(gy.float(), *ours, *settings(case), [True] * 3),
+        FORWARD(*ours, *settings(case, form)),
+        *BACKWARD(gy.float(), *ours, *settings(case, form), [True] * 3),
     ]
     for one, theirs, truth in zip(found, plain, expected, strict=True):
         tiny = 1e-7 * truth.abs().max().item() * 4
@@ -76,17 +97,17 @@ def test_float32_as_exact_as_plain(path: str, name: str, full: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["strided", "grouped", "wide"])
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_reduced_precision(path: str, name: str, full: bool, dtype: torch.dtype) -> None:
+def test_reduced_precision(path: str, name: str, form: str, dtype: torch.dtype) -> None:
     case = CASES[name]
-    rounded = operands(case, full, dtype=dtype)
+    rounded = operands(case, form, dtype=dtype)
     x, weight, similarity = (t.double() for t in rounded)
-    gy, *expected = everything(x, weight, similarity, case)
+    gy, *expected = everything(x, weight, similarity, case, form)
     gy_rounded = gy.to(dtype)
     found = [
-        FORWARD(*rounded, *settings(case)),
-        *BACKWARD(gy_rounded, *rounded, *settings(case), [True] * 3),
+        FORWARD(*rounded, *settings(case, form)),
+        *BACKWARD(gy_rounded, *rounded, *settings(case, form), [True] * 3),
     ]
     for one, truth in zip(found, expected, strict=True):
         assert one.dtype == dtype
@@ -145,31 +166,34 @@ def test_several_threads_at_once(path: str) -> None:
         same(one, expected, 1e-13)
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-def test_empty(path: str, full: bool, shared: bool) -> None:
+def test_empty(path: str, form: str, shared: bool) -> None:
     case = Geometry(0, 3, 5, (7, 6), (3, 2))
-    ours = operands(case, full, shared)
-    y = FORWARD(*ours, *settings(case))
+    ours = operands(case, form, shared)
+    y = FORWARD(*ours, *settings(case, form))
     assert y.shape == (0, 5, *case.positions)
-    found = BACKWARD(y, *ours, *settings(case), [True] * 3)
+    found = BACKWARD(y, *ours, *settings(case, form), [True] * 3)
     for one, like in zip(found, ours, strict=True):
         assert one.shape == like.shape
         assert not one.any()
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("place", range(4), ids=["input", "weight", "similarity", "gradient"])
-def test_nan_lands_where_the_reference_puts_it(path: str, place: int, full: bool) -> None:
+def test_nan_lands_where_the_reference_puts_it(path: str, place: int, form: str) -> None:
     """At a corner, where taps lie in the padding: zero times NaN is NaN there too."""
     case = CASES["rgb"]
-    ours = operands(case, full)
-    gy = everything(*ours, case)[0]
+    ours = operands(case, form)
+    gy = everything(*ours, case, form)[0]
     (*ours, gy)[place].view(-1)[0] = float("nan")
     leaves = [tensor.clone().requires_grad_() for tensor in ours]
-    y = reference.similarity_conv2d(*leaves, *settings(case))
+    y = reference.similarity_conv2d(*leaves, *settings(case, form))
     expected = [y, *torch.autograd.grad(y, leaves, gy)]
-    found = [FORWARD(*ours, *settings(case)), *BACKWARD(gy, *ours, *settings(case), [True] * 3)]
+    found = [
+        FORWARD(*ours, *settings(case, form)),
+        *BACKWARD(gy, *ours, *settings(case, form), [True] * 3),
+    ]
     for one, truth in zip(found, expected, strict=True):
         assert torch.equal(one.isnan(), truth.isnan())
     assert any(one.isnan().any() for one in found)
@@ -210,14 +234,14 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-def test_gradcheck(path: str, name: str, full: bool, shared: bool) -> None:
+def test_gradcheck(path: str, name: str, form: str, shared: bool) -> None:
     case = SMALL[name]
-    ours = [t.requires_grad_() for t in operands(case, full, shared)]
+    ours = [t.requires_grad_() for t in operands(case, form, shared)]
 
     def run(x: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
-        return operator.similarity_conv2d(x, weight, similarity, *settings(case))
+        return operator.similarity_conv2d(x, weight, similarity, *settings(case, form))
 
     assert torch.autograd.gradcheck(run, ours, fast_mode=True)
     assert torch.autograd.gradgradcheck(run, ours, fast_mode=True)
@@ -238,15 +262,15 @@ def test_third_order(path: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-def test_traceable(name: str, full: bool, shared: bool) -> None:
+def test_traceable(name: str, form: str, shared: bool) -> None:
     case = CASES[name]
-    ours = operands(case, full, shared)
+    ours = operands(case, form, shared)
     x, weight, similarity = ours
     same(
-        operator.traceable(x, weight, similarity, *settings(case)),
-        reference.similarity_conv2d(*ours, *settings(case)),
+        operator.traceable(x, weight, similarity, *settings(case, form)),
+        reference.similarity_conv2d(*ours, *settings(case, form)),
         1e-12,
     )
 

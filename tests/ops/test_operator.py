@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 import torch._dynamo.testing
-from support.cases import Geometry
+from support.cases import KINDS, Geometry
 from support.fast_cases import (
     BACKWARD,
     CASES,
+    DIAGONAL,
     FORMATS,
+    FORMS,
     FORWARD,
     operands,
     same,
@@ -43,16 +46,16 @@ def test_only_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [[False, True, True]]
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("layout", FORMATS)
-def test_opcheck(path: str, full: bool, layout: str) -> None:
+def test_opcheck(path: str, form: str, layout: str) -> None:
     case = CASES["strided"]
-    ours = operands(case, full, dtype=torch.float32, memory_format=FORMATS[layout])
+    ours = operands(case, form, dtype=torch.float32, memory_format=FORMATS[layout])
     leaves = [t.requires_grad_() for t in ours]
-    torch.library.opcheck(FORWARD, (*leaves, *settings(case)))
+    torch.library.opcheck(FORWARD, (*leaves, *settings(case, form)))
     gy = torch.randn(case.batch, case.kernels, *case.positions, requires_grad=True)
     for mask in ([True, True, True], [False, True, False]):
-        torch.library.opcheck(BACKWARD, (gy, *leaves, *settings(case), mask))
+        torch.library.opcheck(BACKWARD, (gy, *leaves, *settings(case, form), mask))
 
 
 def test_autocast(path: str) -> None:
@@ -72,31 +75,33 @@ def test_autocast(path: str) -> None:
 class Layer(torch.nn.Module):
     """A similarity computed from the input, so that every size follows from the input's."""
 
-    def __init__(self, case: Geometry, full: bool) -> None:
+    def __init__(self, case: Geometry, form: str) -> None:
         super().__init__()
-        self.case, self.full = case, full
+        self.case, self.form = case, form
         _, weight, _ = operands(case, dtype=torch.float32)
         self.weight = torch.nn.Parameter(weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        case, taps = self.case, self.case.kernel[0] * self.case.kernel[1]
+        case, kind = self.case, KINDS[self.form]
         stencil = x.new_ones(1, case.channels, *case.kernel)
         base = functional.conv2d(x, stencil, None, case.stride, case.padding, case.dilation)
-        scale = torch.linspace(-1, 1, taps * (taps if self.full else 1))
-        factors = torch.sigmoid(base * scale.view(1, -1, 1, 1))
-        if self.full:
-            factors = factors.view(-1, taps, taps, base.shape[2], base.shape[3])
-        return operator.similarity_conv2d(x, self.weight, factors, *settings(case))
+        pooled = {"image": (2, 3), "row": (3,), "column": (2,)}.get(kind.axes)
+        if pooled is not None:
+            base = base.mean(pooled, keepdim=True)
+        taps = kind.shape(case)[1:-2]
+        scale = torch.linspace(-1, 1, math.prod(taps))
+        factors = torch.sigmoid(base * scale.view(1, -1, 1, 1)).unflatten(1, taps)
+        return operator.similarity_conv2d(x, self.weight, factors, *settings(case, self.form))
 
 
 EXPORTED = Geometry(2, 4, 6, (9, 12), (3, 2), (2, 1), (1, 2), (1, 2), 2)
 
 
 @torch_warns_about_itself
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
-def test_compile(full: bool) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_compile(form: str) -> None:
     torch.compiler.reset()
-    layer = Layer(EXPORTED, full)
+    layer = Layer(EXPORTED, form)
     fast = torch.compile(layer, fullgraph=True, dynamic=True)
     for batch, size in ((2, (9, 12)), (3, (10, 15))):
         for layout in FORMATS.values():
@@ -139,7 +144,7 @@ def test_compile_once_for_all_sizes() -> None:
 @torch_warns_about_itself
 def test_compile_under_autocast() -> None:
     torch.compiler.reset()
-    layer = Layer(EXPORTED, full=False)
+    layer = Layer(EXPORTED, DIAGONAL)
     fast = torch.compile(layer, fullgraph=True)
     x = torch.randn(2, 4, 9, 12, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
@@ -150,9 +155,9 @@ def test_compile_under_autocast() -> None:
     assert gradient.dtype == torch.float32
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
-def test_export(full: bool) -> None:
-    layer = Layer(EXPORTED, full)
+@pytest.mark.parametrize("form", FORMS)
+def test_export(form: str) -> None:
+    layer = Layer(EXPORTED, form)
     dim = torch.export.Dim
     shapes = ({0: dim("n", min=2, max=64), 2: dim("h", min=8, max=64), 3: dim("w", min=8, max=64)},)
     program = torch.export.export(
@@ -164,10 +169,10 @@ def test_export(full: bool) -> None:
         same(program.module()(x), layer(x), 1e-5)
 
 
-@pytest.mark.parametrize("full", [False, True], ids=["diagonal", "full"])
-def test_onnx(full: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_onnx(form: str, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
-    layer = Layer(EXPORTED, full).eval()
+    layer = Layer(EXPORTED, form).eval()
     dim = torch.export.Dim
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

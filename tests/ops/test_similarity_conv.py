@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support import oracle
-from support.cases import EVEN, GEOMETRIES, KINDS, Geometry, similarity
+from support.cases import DYNAMIC, EVEN, GEOMETRIES, KINDS, Geometry, similarity
 from torch.autograd import gradcheck, gradgradcheck
 
 from neural_similarity import ShapeError, UnknownNameError
@@ -26,12 +26,17 @@ def leaves(geometry, kind, batch=None):
     return {name: tensor.requires_grad_() for name, tensor in tensors.items()}
 
 
-def by_definition(tensors, geometry):
+def options(geometry, kind):
+    return {**geometry.options, "similarity_groups": KINDS[kind].groups(geometry)}
+
+
+def by_definition(tensors, geometry, kind):
     M, channels = tensors["similarity"], geometry.channels // geometry.groups
+    sizes = (channels, geometry.kernels, geometry.groups)
     if M.dim() <= 2:
-        matrix = oracle.scoped_matrix(M, "layer", channels, geometry.kernels, geometry.groups)
+        matrix = oracle.scoped_matrix(M, "layer", *sizes)
     else:
-        matrix = oracle.positional_matrix(M, channels)
+        matrix = oracle.positional_matrix(M, *sizes, KINDS[kind].groups(geometry))
     return oracle.similarity_conv2d(tensors["input"], tensors["weight"], matrix, **geometry.options)
 
 
@@ -42,8 +47,8 @@ def test_equals_the_definition_with_each_gradient(name, kind, function):
     geometry = ALL[name]
     tensors = leaves(geometry, kind)
     call = reference.similarity_conv2d if function == "reference" else similarity_conv2d
-    ours = call(**tensors, **geometry.options)
-    truth = by_definition(tensors, geometry)
+    ours = call(**tensors, **options(geometry, kind))
+    truth = by_definition(tensors, geometry, kind)
     torch.testing.assert_close(ours, truth, rtol=1e-12, atol=1e-12)
     direction = torch.randn_like(truth)
     for which, a, b in zip(
@@ -55,12 +60,13 @@ def test_equals_the_definition_with_each_gradient(name, kind, function):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11, msg=lambda m, w=which: f"{w}: {m}")
 
 
-@pytest.mark.parametrize("kind", KINDS[2:])
+@pytest.mark.parametrize("kind", DYNAMIC)
 def test_a_batch_of_one_serves_every_sample(kind):
     geometry = GEOMETRIES["grouped"]
     tensors = leaves(geometry, kind, batch=1)
-    ours = similarity_conv2d(**tensors, **geometry.options)
-    torch.testing.assert_close(ours, by_definition(tensors, geometry), rtol=1e-12, atol=1e-12)
+    ours = similarity_conv2d(**tensors, **options(geometry, kind))
+    truth = by_definition(tensors, geometry, kind)
+    torch.testing.assert_close(ours, truth, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -69,7 +75,7 @@ def test_first_and_second_derivatives_by_finite_differences(kind):
     tensors = tuple(leaves(geometry, kind).values())
 
     def function(input, weight, M):
-        return similarity_conv2d(input, weight, M, **geometry.options)
+        return similarity_conv2d(input, weight, M, **options(geometry, kind))
 
     assert gradcheck(function, tensors)
     assert gradgradcheck(function, tensors)
@@ -99,34 +105,36 @@ def geometries(draw):
 
 
 @settings(deadline=None, max_examples=60)
-@given(geometry=geometries(), kind=st.sampled_from(KINDS), seed=st.integers(0, 2**16))
-def test_properties(geometry, kind, seed):
+@given(geometry=geometries(), name=st.sampled_from(sorted(KINDS)), seed=st.integers(0, 2**16))
+def test_properties(geometry, name, seed):
+    kind = KINDS[name]
+    assume(not kind.grouped or geometry.channels > 1)
     torch.manual_seed(seed)
     input, weight = geometry.input(**DOUBLE), geometry.weight(**DOUBLE)
-    M, other = (similarity(kind, geometry, **DOUBLE) for _ in range(2))
+    M, other = (similarity(name, geometry, **DOUBLE) for _ in range(2))
 
     def f(weight, M):
-        return similarity_conv2d(input, weight, M, **geometry.options)
+        return similarity_conv2d(input, weight, M, **options(geometry, name))
 
     def same(a, b):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
-    identity = (
-        torch.eye(geometry.taps, **DOUBLE)
-        if "matrix" in kind
-        else torch.ones(geometry.taps, **DOUBLE)
-    )
-    if "position" in kind:
+    taps = geometry.taps * kind.groups(geometry)
+    identity = torch.eye(taps, **DOUBLE) if kind.matrix else torch.ones(taps, **DOUBLE)
+    if kind.axes:
         identity = identity[(None, ..., None, None)].expand_as(M)
     same(f(weight, identity), F.conv2d(input, weight, **geometry.options))
 
     second = geometry.weight(**DOUBLE)
     same(f(2 * weight - second, M), 2 * f(weight, M) - f(second, M))
     same(f(weight, 3 * M + other), 3 * f(weight, M) + f(weight, other))
-    if "diagonal" in kind:
-        tap_axis = 1 if "position" in kind else 0
+    if not kind.matrix and not kind.grouped:
+        tap_axis = 1 if kind.axes else 0
         as_matrix = torch.diag_embed(M.movedim(tap_axis, -1), dim1=tap_axis, dim2=tap_axis + 1)
         same(f(weight, M), f(weight, as_matrix))
+    if kind.axes:
+        positions = M.expand(geometry.batch, *M.shape[1:-2], *geometry.positions)
+        same(f(weight, M), f(weight, positions))
 
 
 def test_the_transpose_is_the_right_way_round():
@@ -142,7 +150,7 @@ def test_the_transpose_is_the_right_way_round():
 @pytest.mark.filterwarnings(
     "ignore:Using padding='same' with even kernel:UserWarning"
 )  # F.conv2d's
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if not kind.grouped])
 @pytest.mark.parametrize("padding", ["same", "valid"])
 def test_padding_by_name_bias_and_no_batch(padding, kind):
     plain = Geometry(1, 3, 4, (6, 7), (4, 3), dilation=(1, 2))

@@ -98,20 +98,48 @@ EVEN = {
     "one-tap": Geometry(2, 3, 4, (6, 5), (1, 1), stride=(2, 1)),
 }
 
-KINDS = ("diagonal", "matrix", "diagonal per position", "matrix per position")
+
+@dataclass(frozen=True)
+class Kind:
+    """A shape of M that the operation takes."""
+
+    axes: str  # "position", "image", "row" or "column": what has an M of its own; "" for static
+    matrix: bool = False
+    grouped: bool = False  # each group of channels has a diagonal of its own
+
+    def groups(self, geometry: Geometry) -> int:
+        """More than one and, if possible, fewer than the channels."""
+        if not self.grouped:
+            return 1
+        return next(s for s in range(2, geometry.channels + 1) if geometry.channels % s == 0)
+
+    def shape(self, geometry: Geometry, batch: int | None = None) -> tuple[int, ...]:
+        K, (P, Q) = geometry.taps, geometry.positions
+        taps = (K, K) if self.matrix else (self.groups(geometry) * K,)
+        if not self.axes:
+            return taps
+        map_size = {"position": (P, Q), "image": (1, 1), "row": (P, 1), "column": (1, Q)}
+        return (geometry.batch if batch is None else batch, *taps, *map_size[self.axes])
 
 
-def similarity(kind: str, geometry: Geometry, batch: int | None = None, **kwargs: Any) -> Tensor:
-    """A random M of one of the four shapes the operation takes: asymmetric, not the identity."""
-    K, positions = geometry.taps, geometry.positions
-    N = geometry.batch if batch is None else batch
-    shape = {
-        "diagonal": (K,),
-        "matrix": (K, K),
-        "diagonal per position": (N, K, *positions),
-        "matrix per position": (N, K, K, *positions),
-    }[kind]
-    return torch.randn(shape, **kwargs)
+KINDS = {
+    "diagonal": Kind(""),
+    "matrix": Kind("", matrix=True),
+    "diagonal per position": Kind("position"),
+    "matrix per position": Kind("position", matrix=True),
+    "diagonal per image": Kind("image"),
+    "matrix per image": Kind("image", matrix=True),
+    "diagonal per column": Kind("column"),
+    "matrix per row": Kind("row", matrix=True),
+    "diagonal per group and position": Kind("position", grouped=True),
+    "diagonal per group and image": Kind("image", grouped=True),
+}
+DYNAMIC = tuple(name for name, kind in KINDS.items() if kind.axes)
+
+
+def similarity(name: str, geometry: Geometry, batch: int | None = None, **kwargs: Any) -> Tensor:
+    """A random M of one of the shapes the operation takes: asymmetric, not the identity."""
+    return torch.randn(KINDS[name].shape(geometry, batch), **kwargs)
 
 
 def random_numbers(structure: Structure, block: Block, *leading: int) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neural_similarity.ops.similarity_conv import reference
-from support.cases import EVEN, GEOMETRIES, Geometry
+from support.cases import DYNAMIC, EVEN, GEOMETRIES, KINDS, Geometry
 
 FORWARD = torch.ops.neural_similarity.similarity_conv2d.default
 
@@ -35,8 +35,14 @@ torch_warns_about_itself = pytest.mark.filterwarnings("ignore::DeprecationWarnin
 FORMATS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 
+FORMS = DYNAMIC
+"""The shapes of M that the operator takes, by name."""
+
+DIAGONAL, FULL = "diagonal per position", "matrix per position"
+
+
 def operands(
-    case: Geometry, full: bool = False, shared: bool = False, **options: Any
+    case: Geometry, form: str = DIAGONAL, shared: bool = False, **options: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Random input, weight and similarity, the same for every dtype."""
     generator = torch.Generator().manual_seed(0)
@@ -45,21 +51,21 @@ def operands(
     def random(*size: int) -> Tensor:
         return torch.randn(size, generator=generator, dtype=torch.float64).to(**options)
 
-    taps = case.kernel[0] * case.kernel[1]
     x = random(case.batch, case.channels, *case.image).to(memory_format=layout)
     weight = random(case.kernels, case.channels // case.groups, *case.kernel)
-    batch = 1 if shared else case.batch
-    return x, weight, random(batch, *(taps,) * (2 if full else 1), *case.positions)
+    return x, weight, random(*KINDS[form].shape(case, 1 if shared else case.batch))
 
 
-def settings(case: Geometry) -> tuple[Any, Any, Any, Any]:
-    return case.stride, case.padding, case.dilation, case.groups
+def settings(case: Geometry, form: str = DIAGONAL) -> tuple[Any, ...]:
+    return case.stride, case.padding, case.dilation, case.groups, KINDS[form].groups(case)
 
 
-def everything(x: Tensor, weight: Tensor, similarity: Tensor, case: Geometry) -> list[Tensor]:
+def everything(
+    x: Tensor, weight: Tensor, similarity: Tensor, case: Geometry, form: str = DIAGONAL
+) -> list[Tensor]:
     """Reference output and gradients, and the output's gradient they are for."""
     leaves = [t.detach().requires_grad_() for t in (x, weight, similarity)]
-    y = reference.similarity_conv2d(*leaves, *settings(case))
+    y = reference.similarity_conv2d(*leaves, *settings(case, form))
     gy = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     gy = gy.to(y.dtype)
     return [gy, y.detach(), *torch.autograd.grad(y, leaves, gy)]

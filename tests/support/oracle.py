@@ -96,15 +96,26 @@ def scoped_matrix(similarity: Tensor, scope: str, channels: int, kernels: int, g
     return lambda n, o, p, q: of_kernel(o)
 
 
-def positional_matrix(similarity: Tensor, channels: int):
-    """``matrix(n, o, p, q)`` of a similarity per position; a batch of one serves all samples."""
+def positional_matrix(
+    similarity: Tensor, channels: int, kernels: int, groups: int, similarity_groups: int = 1
+):
+    """``matrix(n, o, p, q)`` of a similarity per position; an axis of one serves all along it.
+
+    ``channels`` counts those one kernel sees. Channel c of the input has the diagonal of its
+    similarity group: the entries of group 0 come first, then those of group 1, and so on.
+    """
+    per_group = channels * groups // similarity_groups
 
     @cache
-    def at(n: int, p: int, q: int) -> Tensor:
+    def at(n: int, group: int, p: int, q: int) -> Tensor:
         sample = similarity[0 if similarity.shape[0] == 1 else n]
-        return block_diagonal([sample[..., p, q]] * channels)
+        rows, columns = sample.shape[-2:]
+        entries = sample[..., 0 if rows == 1 else p, 0 if columns == 1 else q]
+        taps = entries.shape[0] // similarity_groups
+        of_channel = [(group * channels + c) // per_group for c in range(channels)]
+        return block_diagonal([entries[s * taps : (s + 1) * taps] for s in of_channel])
 
-    return lambda n, o, p, q: at(n, p, q)
+    return lambda n, o, p, q: at(n, o // (kernels // groups), p, q)
 
 
 def global_similarity_conv2d(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch.nn.functional as F
@@ -25,14 +26,16 @@ def similarity_conv2d(
     padding: int | Sequence[int] | str = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
+    similarity_groups: int = 1,
 ) -> Tensor:
     r"""A two-dimensional convolution :math:`W^\top M X` with similarity M between kernel and patch.
 
-    .. math:: y_{n,o,l} = b_o + \sum_c \sum_i \sum_j W_{o,c,i} \, M_{n,i,j,l} \, X_{n,c,j,l}
+    .. math:: y_{n,o,l} = b_o
+        + \sum_c \sum_i \sum_j W_{o,c,i} \, M_{n,s(c),i,j,l} \, X_{n,c,j,l}
 
     with sample n, kernel o, output position l = (p, q), input channel c of the kernel's group,
-    kernel tap i, patch tap j, and X the patches of ``input`` (Equation 2; the paper's
-    :math:`M_s` is ``similarity``).
+    similarity group s(c) of that channel, kernel tap i, patch tap j, and X the patches of
+    ``input`` (Equation 2; the paper's :math:`M_s` is ``similarity``, and it has one group).
 
     Args:
         input: ``(N, C, H, W)`` or ``(C, H, W)``.
@@ -41,12 +44,15 @@ def similarity_conv2d(
 
             * ``(K,)`` static diagonal,
             * ``(K, K)`` static matrix,
-            * ``(N, K, P, Q)`` a diagonal per output position,
+            * ``(N, S·K, P, Q)`` a diagonal per output position, for each of S groups of channels,
             * ``(N, K, K, P, Q)`` a matrix per output position, kernel taps first;
 
-            a batch of 1 is used for every sample.
+            a batch, P or Q of 1 is used for every sample, row or column. So ``(N, K, 1, 1)`` is
+            one diagonal per image. It is not expanded, and its gradient is summed on the way.
         bias, stride, padding, dilation, groups: as in :func:`torch.nn.functional.conv2d`, with
             ``padding`` also ``"same"`` or ``"valid"``.
+        similarity_groups: S, how many groups of neighbouring channels have a diagonal of their
+            own; it divides C. The entries of a group lie together: ``similarity[:, s·K + k]``.
 
     Returns:
         ``(N, O, P, Q)``, or ``(O, P, Q)`` for an input without batch.
@@ -64,7 +70,8 @@ def similarity_conv2d(
     """
     if input.dim() == 3:
         with_batch = similarity_conv2d(
-            input[None], weight, similarity, bias, stride, padding, dilation, groups
+            *(input[None], weight, similarity, bias, stride, padding, dilation),
+            *(groups, similarity_groups),
         )
         return with_batch[0]
     stride, dilation = pair(stride), pair(dilation)
@@ -75,15 +82,38 @@ def similarity_conv2d(
         "similarity_conv2d", input, weight, bias, stride, padding, dilation, groups
     )
     taps = weight.shape[2] * weight.shape[3]
-    _check.similarity_shape("similarity_conv2d", similarity, input.shape[0], taps, positions)
+    _check.similarity_groups("similarity_conv2d", similarity_groups, input.shape[1])
+    _check.similarity_shape(
+        *("similarity_conv2d", similarity, input.shape[0], taps, positions),
+        groups=similarity_groups,
+    )
 
-    if similarity.dim() <= 2:
-        plain = effective_weight(weight, similarity)
+    if (static := _static(similarity)) is not None and similarity_groups == 1:
+        plain = effective_weight(weight, static)
         return F.conv2d(input, plain, bias, stride, padding, dilation, groups)
+    similarity, similarity_groups = _nested(similarity, similarity_groups, groups)
     output = operator.similarity_conv2d(
-        input, weight, similarity, stride, padding, dilation, groups
+        input, weight, similarity, stride, padding, dilation, groups, similarity_groups
     )
     return output if bias is None else output + bias.to(output.dtype)[:, None, None]
+
+
+def _static(similarity: Tensor) -> Tensor | None:
+    """The similarity without its axes of samples and positions, if one serves them all."""
+    if similarity.dim() <= 2:
+        return similarity
+    if similarity.shape[0] == 1 and similarity.shape[-2:] == (1, 1):
+        return similarity[0, ..., 0, 0]
+    return None
+
+
+def _nested(similarity: Tensor, similarity_groups: int, groups: int) -> tuple[Tensor, int]:
+    """The same similarity in groups that nest with those of the convolution, as kernels expect."""
+    if similarity_groups % groups == 0 or groups % similarity_groups == 0:
+        return similarity, similarity_groups
+    finer = math.lcm(similarity_groups, groups)
+    split = similarity.unflatten(1, (similarity_groups, -1))
+    return split.repeat_interleave(finer // similarity_groups, 1).flatten(1, 2), finer
 
 
 def _resolve_padding(

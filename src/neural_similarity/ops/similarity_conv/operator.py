@@ -3,10 +3,11 @@
 ``neural_similarity::similarity_conv2d`` and ``neural_similarity::similarity_conv2d_backward``
 compute
 
-    y[n,o,l] = sum_c sum_i sum_j W[o,c,i] * M[n,i,j,l] * X[n,c,j,l]
+    y[n,o,l] = sum_c sum_i sum_j W[o,c,i] * M[n,s(c),i,j,l] * X[n,c,j,l]
 
-and its gradients. The map is linear in each of ``X``, ``W`` and ``M``, so its gradients are sums of
-maps of the same kind: the two operators are differentiated in terms of each other, to any order.
+with s(c) the similarity group of channel c, and its gradients. The map is linear in each of ``X``,
+``W`` and ``M``, so its gradients are sums of maps of the same kind: the two operators are
+differentiated in terms of each other, to any order.
 
 Which code does the work is decided in ``dispatch.py``.
 """
@@ -24,7 +25,7 @@ from ... import _check
 from ..._shapes import output_size
 from .._transforms import transformed
 from . import dispatch
-from .panels import format_of
+from .pieces import format_of
 
 __all__ = ["similarity_conv2d", "traceable"]
 
@@ -34,7 +35,7 @@ _register_fake: Any = torch.library.register_fake
 
 _LIBRARY = _library("neural_similarity", "DEF")
 _OPERANDS = "Tensor input, Tensor weight, Tensor similarity"
-_SETTINGS = "int[2] stride, int[2] padding, int[2] dilation, int groups"
+_SETTINGS = "int[2] stride, int[2] padding, int[2] dilation, int groups, int similarity_groups"
 _LIBRARY.define(
     f"similarity_conv2d({_OPERANDS}, {_SETTINGS}) -> Tensor", tags=torch.Tag.pt2_compliant_tag
 )
@@ -55,17 +56,20 @@ def similarity_conv2d(
     padding: Sequence[int] = (0, 0),
     dilation: Sequence[int] = (1, 1),
     groups: int = 1,
+    similarity_groups: int = 1,
 ) -> Tensor:
     """Convolution whose patches are weighted, position by position, by a similarity.
 
     ``input`` is ``(N, C, H, W)``, ``weight`` ``(O, C/groups, kh, kw)``, and ``similarity``
-    ``(N or 1, K, P, Q)`` (diagonal) or ``(N or 1, K, K, P, Q)`` (full; the first tap axis pairs
-    with the weight, the second with the input), where ``K = kh * kw`` counts taps in row-major
-    order and ``(P, Q)`` is the size of the output. Padding is with zeros.
+    ``(N or 1, S * K, P or 1, Q or 1)`` (diagonal, S the ``similarity_groups``) or
+    ``(N or 1, K, K, P or 1, Q or 1)`` (full; the first tap axis pairs with the weight, the second
+    with the input), where ``K = kh * kw`` counts taps in row-major order and ``(P, Q)`` is the size
+    of the output. Padding is with zeros.
     """
+    settings = (stride, padding, dilation, groups, similarity_groups)
     if torch.onnx.is_in_onnx_export() or transformed():
-        return traceable(input, weight, similarity, stride, padding, dilation, groups)
-    return cast(Tensor, _FORWARD(input, weight, similarity, stride, padding, dilation, groups))
+        return traceable(input, weight, similarity, *settings)
+    return cast(Tensor, _FORWARD(input, weight, similarity, *settings))
 
 
 def traceable(
@@ -76,6 +80,7 @@ def traceable(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    similarity_groups: int,
 ) -> Tensor:
     """The same result from a few standard operations, which every exporter supports.
 
@@ -91,13 +96,21 @@ def traceable(
         right = left + (columns - 1) * stride[1] + 1
         taps.append(padded[:, :, top : bottom : stride[0], left : right : stride[1]])
     if similarity.dim() == 4:
-        weighted = [taps[k] * similarity[:, k : k + 1] for k in range(len(taps))]
+        factors = similarity.unflatten(1, (similarity_groups, len(taps)))
+        weighted = [_by_group(taps[k], factors[:, :, k]) for k in range(len(taps))]
     else:
         patches = torch.stack(taps, 2)
         weighted = [(patches * similarity[:, None, i]).sum(2) for i in range(len(taps))]
     # The taps of a channel together: the order of the weight in memory.
     panel = torch.stack(weighted, 2).flatten(1, 2)
     return functional.conv2d(panel, weight.reshape(weight.shape[0], -1, 1, 1), groups=groups)
+
+
+def _by_group(tap: Tensor, factors: Tensor) -> Tensor:
+    """Multiply each group of channels by its own factor: ``(N, C, P, Q)`` by ``(N, S, P, Q)``."""
+    if factors.shape[1] == 1:
+        return tap * factors
+    return (tap.unflatten(1, (factors.shape[1], -1)) * factors[:, :, None]).flatten(1, 2)
 
 
 def _forward_kernel(input: Tensor, *rest: Any) -> Tensor:
@@ -127,6 +140,7 @@ def _output_shape(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    similarity_groups: int,
 ) -> tuple[int, int, int, int]:
     """Check that the operands fit each other and return the shape of the output.
 
@@ -137,7 +151,10 @@ def _output_shape(
         where, input, weight, None, stride, padding, dilation, groups
     )
     N, taps = input.shape[0], weight.shape[2] * weight.shape[3]
-    _check.similarity_shape(where, similarity, N, taps, (rows, columns), static=False)
+    _check.similarity_groups(where, similarity_groups, input.shape[1])
+    _check.similarity_shape(
+        where, similarity, N, taps, (rows, columns), static=False, groups=similarity_groups
+    )
     _check.conv_operands(where, input, weight, similarity)
     return N, weight.shape[0], rows, columns
 
@@ -171,7 +188,7 @@ def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate_forward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
     mask = list(ctx.needs_input_grad[:3])
     gradients = _BACKWARD(grad_output, *ctx.saved_tensors, *ctx.settings, mask)
-    return (*(g if m else None for g, m in zip(gradients, mask, strict=True)), *(None,) * 4)
+    return (*(g if m else None for g, m in zip(gradients, mask, strict=True)), *(None,) * 5)
 
 
 def _save_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -202,7 +219,7 @@ def _differentiate_backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tenso
             for i in range(3):
                 if mask[i]:
                     _accumulate(sums, 1 + i, gradients[i])
-    return (*sums, *(None,) * 5)
+    return (*sums, *(None,) * 6)
 
 
 def _accumulate(sums: list[Tensor | None], place: int, term: Tensor) -> None:

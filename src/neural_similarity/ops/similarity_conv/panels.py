@@ -19,18 +19,14 @@ axes of a tap stay apart because in a view of the padded input they cannot be me
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["backward", "format_of", "forward"]
+from .pieces import Geometry, Piece, format_of, pieces_of
 
-#: Bytes of a panel. On a CPU it fits into a shared cache; elsewhere it bounds the memory and keeps
-#: the number of operations small.
-_CPU_PANEL = 4 << 20
-_ACCELERATOR_PANEL = 256 << 20
+__all__ = ["backward", "forward"]
 
 
 def forward(
@@ -41,9 +37,10 @@ def forward(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    similarity_groups: int,
 ) -> Tensor:
     """The output of the similarity convolution, in the memory format of the input."""
-    g = _Geometry.of(input, weight, stride, padding, dilation, groups)
+    g = Geometry.of(input, weight, stride, padding, dilation, groups, similarity_groups)
     size = (g.batch, g.outputs, g.rows, g.columns)
     output = torch.empty(
         size, dtype=input.dtype, device=input.device, memory_format=format_of(input)
@@ -53,9 +50,9 @@ def forward(
     dtype = _working_dtype(input)
     matrix = _matrix(g, weight, dtype)
     panel, result = _Buffer(matrix), _Buffer(matrix)
-    for piece in _pieces(g, input):
+    for piece in pieces_of(g, input):
         patches = _patches(g, input, piece, dtype)
-        _weigh(patches, _factors(similarity, piece, dtype), panel.view(patches.shape))
+        _weigh(g, patches, _factors(g, similarity, piece, dtype), panel.view(patches.shape))
         positions = patches[0, ..., 0, 0, 0].numel()
         products = result.view((g.groups, positions, matrix.shape[2]))
         torch.bmm(panel.view((g.groups, positions, matrix.shape[1])), matrix, out=products)
@@ -72,114 +69,23 @@ def backward(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    similarity_groups: int,
     mask: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of input, weight and similarity where ``mask`` is true, else empty tensors.
 
     The patches are computed again piece by piece instead of being stored in the forward pass.
     """
-    g = _Geometry.of(input, weight, stride, padding, dilation, groups)
+    g = Geometry.of(input, weight, stride, padding, dilation, groups, similarity_groups)
     dtype = _working_dtype(input)
     sums = _Gradients(g, input, weight, similarity, mask, dtype)
     if grad_output.numel() > 0 and g.channels > 0 and any(mask):
-        for piece in _pieces(g, input):
+        for piece in pieces_of(g, input):
             sums.add(piece, _place(grad_output, piece, g.groups), input, similarity)
     return sums.result(weight)
 
 
-def format_of(input: Tensor) -> torch.memory_format:
-    """The memory format of results: channels-last if the input's channels are adjacent in memory.
-
-    ``is_contiguous`` would compare strides with sizes, and under ``torch.compile`` that makes the
-    compiled code valid for one image size only.
-    """
-    if input.stride(1) == 1 and input.stride(3) != 1:
-        return torch.channels_last
-    return torch.contiguous_format
-
-
-@dataclass(frozen=True)
-class _Geometry:
-    """Sizes of one call; the padding is symmetric."""
-
-    batch: int
-    channels: int
-    height: int
-    width: int
-    outputs: int
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
-    groups: int
-    rows: int
-    columns: int
-
-    @classmethod
-    def of(
-        cls,
-        input: Tensor,
-        weight: Tensor,
-        stride: Sequence[int],
-        padding: Sequence[int],
-        dilation: Sequence[int],
-        groups: int,
-    ) -> _Geometry:
-        batch, channels, *size = input.shape
-        kernel = (weight.shape[2], weight.shape[3])
-        rows, columns = (
-            max(0, (size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1)
-            for i in range(2)
-        )
-        return cls(
-            *(batch, channels, size[0], size[1], weight.shape[0], kernel),
-            *((stride[0], stride[1]), (padding[0], padding[1]), (dilation[0], dilation[1])),
-            *(groups, rows, columns),
-        )
-
-    @property
-    def taps(self) -> int:
-        return self.kernel[0] * self.kernel[1]
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Some samples and some of their output rows, and the input rows that these need.
-
-    ``inside`` are the needed input rows that exist; ``seen`` are the same rows, counted from the
-    first needed row. Of the ``height`` needed rows, the others are padding.
-    """
-
-    samples: slice
-    rows: slice
-    inside: slice
-    seen: slice
-    height: int
-
-
-def _pieces(g: _Geometry, input: Tensor) -> Iterator[_Piece]:
-    """Whole samples if they fit into a panel, otherwise rows of one sample."""
-    budget = _CPU_PANEL if input.device.type == "cpu" else _ACCELERATOR_PANEL
-    row = g.columns * g.taps * g.channels * max(input.element_size(), 4)
-    rows = min(max(budget // row, 1), g.rows)
-    samples = max(budget // (row * g.rows), 1) if rows == g.rows else 1
-    for first in range(0, g.batch, samples):
-        for start in range(0, g.rows, rows):
-            stop = min(start + rows, g.rows)
-            top = start * g.stride[0] - g.padding[0]
-            bottom = (stop - 1) * g.stride[0] - g.padding[0] + (g.kernel[0] - 1) * g.dilation[0] + 1
-            above = min(max(top, 0), g.height)
-            below = max(min(bottom, g.height), above)
-            yield _Piece(
-                slice(first, min(first + samples, g.batch)),
-                slice(start, stop),
-                slice(above, below),
-                slice(above - top, below - top),
-                bottom - top,
-            )
-
-
-def _place(tensor: Tensor, piece: _Piece, groups: int) -> Tensor:
+def _place(tensor: Tensor, piece: Piece, groups: int) -> Tensor:
     """A piece of an output, or of its gradient: ``(group, sample, row, column, output)``."""
     part = tensor[piece.samples, :, piece.rows]
     shape = (part.shape[0], groups, -1, *part.shape[2:])
@@ -206,13 +112,13 @@ def _working_dtype(input: Tensor) -> torch.dtype:
     return input.dtype
 
 
-def _matrix(g: _Geometry, weight: Tensor, dtype: torch.dtype) -> Tensor:
+def _matrix(g: Geometry, weight: Tensor, dtype: torch.dtype) -> Tensor:
     """The weight as ``(group, tap and channel, output)``."""
     split = weight.reshape(g.groups, g.outputs // g.groups, -1, g.taps)
     return split.permute(0, 3, 2, 1).reshape(g.groups, -1, g.outputs // g.groups).to(dtype)
 
 
-def _patches(g: _Geometry, input: Tensor, piece: _Piece, dtype: torch.dtype) -> Tensor:
+def _patches(g: Geometry, input: Tensor, piece: Piece, dtype: torch.dtype) -> Tensor:
     """The patches of a piece, a view in the order of a panel.
 
     Only the piece is padded; the same copy converts it to channels-last order and ``dtype``.
@@ -234,19 +140,35 @@ def _patches(g: _Geometry, input: Tensor, piece: _Piece, dtype: torch.dtype) -> 
     return padded.as_strided(size, steps, padded.storage_offset())
 
 
-def _factors(similarity: Tensor, piece: _Piece, dtype: torch.dtype) -> Tensor:
-    """The similarity of a piece, position by position: ``(sample, row, column, tap[, tap])``."""
+def _factors(g: Geometry, similarity: Tensor, piece: Piece, dtype: torch.dtype) -> Tensor:
+    """The similarity of a piece, position by position; an axis of one serves all along it.
+
+    A full one is ``(sample, row, column, tap, tap)``. A diagonal one has the axes of
+    :func:`_split`: ``(outer, 1, sample, row, column, tap row, tap column, inner, 1)``.
+    """
     samples = slice(None) if similarity.shape[0] == 1 else piece.samples
-    return similarity[samples, ..., piece.rows, :].movedim((-2, -1), (1, 2)).to(dtype)
+    rows = slice(None) if similarity.shape[-2] == 1 else piece.rows
+    part = similarity[samples, ..., rows, :].to(dtype)
+    if part.dim() == 5:
+        return part.movedim((-2, -1), (1, 2))
+    split = part.reshape(part.shape[0], g.outer, g.inner, *g.kernel, *part.shape[2:])
+    return split.permute(1, 0, 5, 6, 3, 4, 2)[:, None, ..., None]
 
 
-def _weigh(patches: Tensor, factors: Tensor, panel: Tensor) -> None:
+def _split(g: Geometry, patches: Tensor) -> Tensor:
+    """A panel with the groups of the similarity apart.
+
+    ``(outer, block, sample, row, column, tap row, tap column, inner, channel)``.
+    """
+    return patches.unflatten(0, (g.outer, g.blocks)).unflatten(-1, (g.inner, -1))
+
+
+def _weigh(g: Geometry, patches: Tensor, factors: Tensor, panel: Tensor) -> None:
     """Fill a panel: patches weighted by a diagonal similarity, or mixed by a full one."""
-    if factors.dim() == 4:
-        split = factors.view(*factors.shape[:3], *patches.shape[4:6], 1)
-        torch.mul(patches, split, out=panel)
-    else:
+    if factors.dim() == 5:
         _mix(factors, patches, panel)
+    else:
+        torch.mul(_split(g, patches), factors, out=_split(g, panel))
 
 
 def _mix(factors: Tensor, patches: Tensor, panel: Tensor) -> None:
@@ -262,7 +184,7 @@ class _Gradients:
 
     def __init__(
         self,
-        g: _Geometry,
+        g: Geometry,
         input: Tensor,
         weight: Tensor,
         similarity: Tensor,
@@ -276,20 +198,25 @@ class _Gradients:
         self._weight: Tensor | None = None
         self._similarity: Tensor | None = None
         # An element of the input is a sum of a few terms. An element of the weight, or of a
-        # similarity for the whole batch, has a term per piece: it is summed in float32 or wider.
+        # similarity that serves many samples or positions, has many: it is summed in the dtype
+        # of the panels, which is float32 or wider on a CPU.
         if mask[0]:
             self._input = torch.zeros_like(input, memory_format=format_of(input))
         if mask[1]:
             wide = torch.promote_types(dtype, torch.float32)
             self._weight = torch.zeros_like(self._matrix, dtype=wide)
         if mask[2]:
-            wide = dtype if similarity.shape[0] == 1 else similarity.dtype
+            serves_many = similarity.shape[0] < g.batch or similarity.shape[-2:] != (
+                g.rows,
+                g.columns,
+            )
+            wide = dtype if serves_many else similarity.dtype
             self._similarity = similarity.new_zeros(similarity.shape, dtype=wide)
         self._panel, self._other = _Buffer(self._matrix), _Buffer(self._matrix)
 
-    def add(self, piece: _Piece, gy: Tensor, input: Tensor, similarity: Tensor) -> None:
+    def add(self, piece: Piece, gy: Tensor, input: Tensor, similarity: Tensor) -> None:
         """Add the contribution of one piece to every required gradient."""
-        factors = _factors(similarity, piece, self._dtype)
+        factors = _factors(self._g, similarity, piece, self._dtype)
         patches = _patches(self._g, input, piece, self._dtype)
         gy = gy.to(self._dtype).reshape(self._g.groups, -1, gy.shape[-1])
         size = (*gy.shape[:2], self._matrix.shape[1])
@@ -301,7 +228,7 @@ class _Gradients:
             if self._input is not None:
                 self._add_input(self._input, piece, gradient, factors)
         if self._weight is not None:
-            _weigh(patches, factors, self._panel.view(patches.shape))
+            _weigh(self._g, patches, factors, self._panel.view(patches.shape))
             self._weight += torch.bmm(self._panel.view(size).transpose(1, 2), gy)
 
     def result(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -316,25 +243,25 @@ class _Gradients:
         return none if gx is None else gx, gw, gm
 
     def _add_similarity(
-        self, total: Tensor, piece: _Piece, gradient: Tensor, patches: Tensor
+        self, total: Tensor, piece: Piece, gradient: Tensor, patches: Tensor
     ) -> None:
-        """Dot products, over channels and groups, of patches and the gradient of weighted ones."""
-        taps, channels = self._g.taps, patches.shape[-1]
+        """Dot products, over the channels of a group, of patches and their weighted gradient."""
+        g = self._g
         if total.dim() == 4:
-            products = self._other.view(patches.shape)
-            torch.mul(gradient, patches, out=products)
-            result = products.sum((0, -1)).flatten(-2)
+            products = _split(g, self._other.view(patches.shape))
+            torch.mul(_split(g, gradient), _split(g, patches), out=products)
+            sums = products.sum((1, -1))  # outer, sample, row, column, tap row, tap column, inner
+            result = sums.permute(1, 0, 6, 4, 5, 2, 3).flatten(1, 4)
         else:
-            right = patches.reshape(-1, taps, channels).transpose(1, 2)
-            products = torch.bmm(gradient.view(-1, taps, channels), right)
-            result = products.view(*patches.shape[:4], taps, taps).sum(0)
-        place = total[..., piece.rows, :].movedim((-2, -1), (1, 2))
-        if total.shape[0] == 1:
-            place += result.sum(0, keepdim=True)
-        else:
-            place[piece.samples] = result.to(total.dtype)
+            right = patches.reshape(-1, g.taps, patches.shape[-1]).transpose(1, 2)
+            products = torch.bmm(gradient.view(-1, g.taps, patches.shape[-1]), right)
+            summed = products.view(*patches.shape[:4], g.taps, g.taps).sum(0)
+            result = summed.movedim((1, 2), (-2, -1))
+        place = total if total.shape[0] == 1 else total[piece.samples]
+        place = place if total.shape[-2] == 1 else place[..., piece.rows, :]
+        place += result.sum_to_size(place.shape)
 
-    def _add_input(self, total: Tensor, piece: _Piece, gradient: Tensor, factors: Tensor) -> None:
+    def _add_input(self, total: Tensor, piece: Piece, gradient: Tensor, factors: Tensor) -> None:
         """Weight the gradient of the patches and add each tap at the place where it was read."""
         g = self._g
         channels, width = gradient.shape[-1], g.width + 2 * g.padding[1]
@@ -344,17 +271,18 @@ class _Gradients:
             mixed = self._other.view(gradient.shape)
             _mix(factors.transpose(-1, -2), gradient, mixed)
             gradient = mixed
-        taps = gradient.flatten(4, 5)
+        taps = _split(g, gradient).flatten(5, 6)
         for tap in range(g.taps):
             top = tap // g.kernel[1] * g.dilation[0]
             left = tap % g.kernel[1] * g.dilation[1]
             bottom = top + (gradient.shape[2] - 1) * g.stride[0] + 1
             right = left + (g.columns - 1) * g.stride[1] + 1
             place = padded[:, top : bottom : g.stride[0], left : right : g.stride[1]]
-            place = place.permute(3, 0, 1, 2, 4)
+            place = _split(g, place.permute(3, 0, 1, 2, 4))
             if full:
-                place += taps[..., tap, :]
+                place += taps[:, :, :, :, :, tap]
             else:
-                place.addcmul_(taps[..., tap, :], factors[..., tap, None])
+                row, column = divmod(tap, g.kernel[1])
+                place.addcmul_(taps[:, :, :, :, :, tap], factors[:, :, :, :, :, row, column])
         inner = padded[:, piece.seen, g.padding[1] : g.padding[1] + g.width].flatten(3)
         total[piece.samples, :, piece.inside] += inner.permute(0, 3, 1, 2)

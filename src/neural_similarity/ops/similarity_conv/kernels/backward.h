@@ -95,9 +95,9 @@ class BackwardWorker {
       const int64_t last = std::min(first + blocking_.taps, g_.taps());
       if (wanted_.input || wanted_.similarity) {
         spread_gy(group, block, gy, first, last);
-        panel_.reverse(positions_, x, gx, wanted_, first, last);
+        panel_.reverse(positions_, x, gx, wanted_, group, first, last);
       } else {
-        panel_.fill(positions_, x, first, last);
+        panel_.fill(positions_, x, group, first, last);
       }
       if (wanted_.weight) {
         add_weight_gradient(group, gy, first, last);
@@ -214,8 +214,8 @@ void backward_typed(const Geometry& g, const Tensor& grad_output, const Tensor& 
   if (wanted.weight) {
     partial_gw = at::zeros({slots, BackwardWorker<T>::weight_size(g)}, input.options());
   }
-  if (wanted.similarity && g.shared) {
-    partial_gm = at::zeros({slots, g.factors() * g.places()}, input.options());
+  if (wanted.similarity && g.collects()) {
+    partial_gm = at::zeros({slots, gm.numel()}, input.options());
   }
   const T* gy = grad_output.const_data_ptr<T>();
   const T* x = input.const_data_ptr<T>();
@@ -227,7 +227,7 @@ void backward_typed(const Geometry& g, const Tensor& grad_output, const Tensor& 
             wanted.weight ? partial_gw.mutable_data_ptr<T>() + slot * partial_gw.size(1) : nullptr;
         T* slot_gm = nullptr;
         if (wanted.similarity) {
-          slot_gm = g.shared ? partial_gm.mutable_data_ptr<T>() + slot * partial_gm.size(1)
+          slot_gm = g.collects() ? partial_gm.mutable_data_ptr<T>() + slot * partial_gm.size(1)
                              : gm.mutable_data_ptr<T>();
         }
         BackwardWorker<T> worker(g, blocking, packed, view, wanted, scratch.slot(slot), slot_gw,
@@ -242,7 +242,7 @@ void backward_typed(const Geometry& g, const Tensor& grad_output, const Tensor& 
   if (wanted.weight) {
     collect_weight_gradient<T>(g, partial_gw, gw);
   }
-  if (wanted.similarity && g.shared) {
+  if (wanted.similarity && g.collects()) {
     gm.copy_(partial_gm.sum(0).view(gm.sizes()));
   }
 }

@@ -51,7 +51,7 @@ void forward_range(const Geometry& g, const Blocking<T>& blocking, const PackedW
       T* to = y + start * g.outputs + group * g.group_outputs();
       for (int64_t first = 0; first < g.taps(); first += blocking.taps) {
         const int64_t last = std::min(first + blocking.taps, g.taps());
-        panel.fill(positions, x + group * g.panel_channels(), first, last);
+        panel.fill(positions, x + group * g.panel_channels(), group, first, last);
         forward_block(g, weight, panel, positions.count(), to, group, first, last);
       }
     }

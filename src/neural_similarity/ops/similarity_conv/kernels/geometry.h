@@ -17,12 +17,19 @@ struct Geometry {
   int64_t batch, channels, height, width, outputs, groups;
   int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   int64_t out_h, out_w;
-  bool full;    // a K x K similarity per position rather than K
-  bool shared;  // one similarity for the whole batch
+  int64_t similarity_groups;     // of neighbouring channels, each with a similarity of its own
+  int64_t factor_h, factor_w;    // the map of similarities: the output's sides, or 1 for all
+  int64_t lanes;                 // factors per tap, see lanes_of
+  bool full;                     // a K x K similarity per position rather than K
+  bool shared;                   // one similarity for the whole batch
 
   int64_t taps() const { return kernel_h * kernel_w; }
-  int64_t factors() const { return full ? taps() * taps() : taps(); }  // of similarity a position
-  int64_t places() const { return out_h * out_w; }                     // positions per sample
+  int64_t factors() const { return taps() * (full ? taps() : lanes); }  // of one position
+  int64_t places() const { return out_h * out_w; }                      // positions per sample
+  int64_t entries() const { return taps() * (full ? taps() : similarity_groups); }
+  bool per_image() const { return factor_h == 1 && factor_w == 1; }
+  // Whether one entry of the similarity serves several positions, and collects their gradients.
+  bool collects() const { return shared || factor_h != out_h || factor_w != out_w; }
   int64_t group_channels() const { return channels / groups; }
   int64_t group_outputs() const { return outputs / groups; }
 
@@ -31,7 +38,19 @@ struct Geometry {
   bool depthwise() const { return groups > 1 && groups == channels && groups == outputs; }
   int64_t panel_groups() const { return depthwise() ? 1 : groups; }
   int64_t panel_channels() const { return channels / panel_groups(); }
+
+  // The lanes of one panel: some for every group of the convolution, or one for several.
+  int64_t panel_lanes() const { return std::max<int64_t>(lanes / panel_groups(), 1); }
+  int64_t lane_channels() const { return panel_channels() / panel_lanes(); }
+  int64_t first_lane(int64_t group) const { return group * lanes / panel_groups(); }
 };
+
+// A tap has a factor per group of channels. Groups narrower than a vector would leave it idle, so
+// their factors are repeated for every channel, and multiplied element by element.
+int64_t lanes_of(int64_t channels, int64_t groups, int64_t element_size) {
+  const int64_t width = Vec<float>::size() * sizeof(float) / element_size;
+  return groups > 1 && channels / groups < width ? channels : groups;
+}
 
 int64_t output_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation) {
   const int64_t span = size + 2 * pad - dilation * (kernel - 1) - 1;
@@ -39,8 +58,8 @@ int64_t output_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad, i
 }
 
 Geometry geometry_of(const Tensor& input, const Tensor& weight, const Tensor& similarity,
-                     IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
-                     int64_t groups) {
+                     IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups,
+                     int64_t similarity_groups) {
   TORCH_CHECK(input.dim() == 4 && weight.dim() == 4, "input and weight must have 4 axes");
   TORCH_CHECK(similarity.dim() == 4 || similarity.dim() == 5, "similarity must have 4 or 5 axes");
   TORCH_CHECK(input.scalar_type() == weight.scalar_type() &&
@@ -58,15 +77,20 @@ Geometry geometry_of(const Tensor& input, const Tensor& weight, const Tensor& si
   g.out_w = output_size(g.width, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w);
   g.full = similarity.dim() == 5;
   g.shared = similarity.size(0) == 1;
+  g.similarity_groups = similarity_groups;
+  g.factor_h = similarity.size(-2), g.factor_w = similarity.size(-1);
+  g.lanes = lanes_of(g.channels, similarity_groups, input.element_size());
   TORCH_CHECK(groups > 0 && g.channels == weight.size(1) * groups && g.outputs % groups == 0,
               "weight and groups do not fit the input");
-  const int64_t axes = similarity.dim();
-  bool fits = g.shared || similarity.size(0) == g.batch;
-  for (int64_t axis = 1; axis < axes - 2; ++axis) {
-    fits = fits && similarity.size(axis) == g.taps();
-  }
-  TORCH_CHECK(fits && similarity.size(axes - 2) == g.out_h && similarity.size(axes - 1) == g.out_w,
-              "similarity does not fit the geometry");
+  TORCH_CHECK(similarity_groups > 0 && g.channels % similarity_groups == 0 &&
+                  (groups % similarity_groups == 0 || similarity_groups % groups == 0),
+              "similarity_groups do not fit the channels and groups");
+  const bool fits = (g.shared || similarity.size(0) == g.batch) &&
+      (g.factor_h == g.out_h || g.factor_h == 1) && (g.factor_w == g.out_w || g.factor_w == 1) &&
+      (g.full ? similarity_groups == 1 && similarity.size(1) == g.taps() &&
+                    similarity.size(2) == g.taps()
+              : similarity.size(1) == similarity_groups * g.taps());
+  TORCH_CHECK(fits, "similarity does not fit the geometry");
   return g;
 }
 

@@ -1,7 +1,7 @@
 // The similarity convolution on the CPU: forward and backward, diagonal and full similarity.
 //
 //   y[n,o,l] = sum_c sum_i sum_j W[o,c,i] * M[n,i,j,l] * X[n,c,j,l]      (full)
-//   y[n,o,l] = sum_c sum_k       W[o,c,k] * m[n,k,l]   * X[n,c,k,l]      (diagonal)
+//   y[n,o,l] = sum_c sum_k       W[o,c,k] * m[n,s,k,l] * X[n,c,k,l]      (diagonal, s group of c)
 //
 // How it is made fast.  A plain convolution is a matrix product whose left factor, the patches, is
 // never stored.  Here the patches are weighted by the similarity first, so a *panel* of them is
@@ -48,8 +48,10 @@ at::MemoryFormat format_of(const Tensor& input) {
 }
 
 Tensor forward(const Tensor& input, const Tensor& weight, const Tensor& similarity,
-               IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups) {
-  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups);
+               IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups,
+               int64_t similarity_groups) {
+  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups,
+                                 similarity_groups);
   const Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
   const Tensor w = weight.contiguous();
   Tensor y = at::empty({g.batch, g.outputs, g.out_h, g.out_w}, input.options(),
@@ -67,8 +69,9 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Ten
                                             const Tensor& weight, const Tensor& similarity,
                                             IntArrayRef stride, IntArrayRef padding,
                                             IntArrayRef dilation, int64_t groups,
-                                            std::array<bool, 3> mask) {
-  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups);
+                                            int64_t similarity_groups, std::array<bool, 3> mask) {
+  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups,
+                                 similarity_groups);
   TORCH_CHECK(grad_output.sizes() == IntArrayRef({g.batch, g.outputs, g.out_h, g.out_w}) &&
                   grad_output.scalar_type() == input.scalar_type(),
               "the gradient does not fit the output");
@@ -105,11 +108,11 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Ten
 TORCH_LIBRARY(neural_similarity_cpu, library) {
   library.def(
       "forward(Tensor input, Tensor weight, Tensor similarity, int[2] stride, int[2] padding, "
-      "int[2] dilation, int groups) -> Tensor");
+      "int[2] dilation, int groups, int similarity_groups) -> Tensor");
   library.def(
       "backward(Tensor grad_output, Tensor input, Tensor weight, Tensor similarity, "
-      "int[2] stride, int[2] padding, int[2] dilation, int groups, bool[3] mask) "
-      "-> (Tensor, Tensor, Tensor)");
+      "int[2] stride, int[2] padding, int[2] dilation, int groups, int similarity_groups, "
+      "bool[3] mask) -> (Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(neural_similarity_cpu, CPU, library) {

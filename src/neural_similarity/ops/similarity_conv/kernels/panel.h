@@ -12,17 +12,25 @@ namespace {
 template <typename T>
 struct SimilarityView {
   const T* data;
-  int64_t sample, row, column;
-  std::vector<int64_t> factor;  // offset of every factor of a position
+  int64_t sample, row, column;  // strides, 0 where one entry serves all
+  std::vector<int64_t> factor;  // offset of every factor of a position: [tap][tap or lane]
+  std::vector<T> images;        // with one similarity per image: its factors, image by image
 
   SimilarityView(const Geometry& g, const Tensor& similarity)
       : data(similarity.const_data_ptr<T>()),
         sample(g.shared ? 0 : similarity.stride(0)),
-        row(similarity.stride(-2)),
-        column(similarity.stride(-1)) {
+        row(g.factor_h == 1 ? 0 : similarity.stride(-2)),
+        column(g.factor_w == 1 ? 0 : similarity.stride(-1)) {
     for (int64_t i = 0; i < g.taps(); ++i) {
-      for (int64_t j = 0; j < (g.full ? g.taps() : 1); ++j) {
-        factor.push_back(i * similarity.stride(1) + (g.full ? j * similarity.stride(2) : 0));
+      for (int64_t j = 0; j < g.factors() / g.taps(); ++j) {
+        factor.push_back(g.full ? i * similarity.stride(1) + j * similarity.stride(2)
+                                : (j * g.similarity_groups / g.lanes * g.taps() + i) *
+                                      similarity.stride(1));
+      }
+    }
+    for (int64_t n = 0; g.per_image() && n < (g.shared ? 1 : g.batch); ++n) {
+      for (const int64_t offset : factor) {
+        images.push_back(data[n * sample + offset]);
       }
     }
   }
@@ -34,7 +42,8 @@ class Positions {
  public:
   Positions(const Geometry& g, const SimilarityView<T>& view, int64_t capacity)
       : g_(g), view_(view), patch_(capacity * g.taps()), place_(capacity), source_(capacity),
-        similarity_(capacity * g.factors()), gradient_(capacity * g.factors()) {
+        similarity_(g.per_image() ? 0 : capacity * g.factors()), similarity_at_(capacity),
+        gradient_(capacity * g.factors()), gradient_at_(capacity) {
     for (int64_t k = 0; k < g.taps(); ++k) {
       tap_.push_back((k / g.kernel_w * g.dilation_h * g.width + k % g.kernel_w * g.dilation_w) *
                      g.channels);
@@ -43,18 +52,29 @@ class Positions {
 
   // Take the positions [first, first + count) of the batch, counted sample by sample.
   void locate(int64_t first, int64_t count) {
-    count_ = count;
+    count_ = count, blocks_ = 0;
     int64_t n = first / g_.places(), p = first % g_.places() / g_.out_w, q = first % g_.out_w;
     for (int64_t i = 0; i < count; ++i) {
       locate_patch(&patch_[i * g_.taps()], n, p, q);
-      source_[i] = n * view_.sample + p * view_.row + q * view_.column;
-      place_[i] = (g_.shared ? 0 : n * g_.factors() * g_.places()) + p * g_.out_w + q;
+      // Positions with the same similarity share a block of gradients.
+      if (i == 0 || !g_.per_image() || (p == 0 && q == 0)) {
+        source_[blocks_] = n * view_.sample + p * view_.row + q * view_.column;
+        place_[blocks_] = ((g_.shared ? 0 : n * g_.entries()) * g_.factor_h +
+                           (g_.factor_h == 1 ? 0 : p)) * g_.factor_w + (g_.factor_w == 1 ? 0 : q);
+        ++blocks_;
+      }
+      similarity_at_[i] = g_.per_image() ? &view_.images[(g_.shared ? 0 : n) * g_.factors()]
+                                         : &similarity_[i * g_.factors()];
+      gradient_at_[i] = &gradient_[(blocks_ - 1) * g_.factors()];
       if (++q == g_.out_w) {
         q = 0;
         if (++p == g_.out_h) {
           p = 0, ++n;
         }
       }
+    }
+    if (g_.per_image()) {
+      return;
     }
     // Factor by factor, since that is how a similarity usually lies in memory.
     const int64_t factors = g_.factors();
@@ -67,16 +87,21 @@ class Positions {
   }
 
   void clear_gradient() {
-    std::fill_n(gradient_.begin(), count_ * g_.factors(), T(0));
+    std::fill_n(gradient_.begin(), blocks_ * g_.factors(), T(0));
   }
 
-  // Put the gradient of the similarity where it belongs; a shared one collects it.
+  // Put the gradient of the similarity where it belongs; one that serves many collects it.
   void store_gradient(T* to) const {
-    const int64_t factors = g_.factors();
-    for (int64_t f = 0; f < factors; ++f, to += g_.places()) {
-      for (int64_t i = 0; i < count_; ++i) {
-        const T value = gradient_[i * factors + f];
-        to[place_[i]] = g_.shared ? to[place_[i]] + value : value;
+    const int64_t factors = g_.factors(), step = g_.factor_h * g_.factor_w;
+    const bool repeats = !g_.full && g_.lanes > g_.similarity_groups;
+    for (int64_t f = 0; f < factors; ++f) {
+      const int64_t tap = f / (factors / g_.taps()), j = f % (factors / g_.taps());
+      const int64_t entry =
+          g_.full ? f : j * g_.similarity_groups / g_.lanes * g_.taps() + tap;
+      const bool add = g_.collects() || (repeats && j % (g_.lanes / g_.similarity_groups) > 0);
+      for (int64_t i = 0; i < blocks_; ++i) {
+        T& place = to[place_[i] + entry * step];
+        place = gradient_[i * factors + f] + (add ? place : T(0));
       }
     }
   }
@@ -84,8 +109,8 @@ class Positions {
   int64_t count() const { return count_; }
   // Offsets of the taps of a position in the input, -1 for those in the padding.
   const int64_t* patch(int64_t i) const { return &patch_[i * g_.taps()]; }
-  const T* similarity(int64_t i) const { return &similarity_[i * g_.factors()]; }
-  T* gradient(int64_t i) { return &gradient_[i * g_.factors()]; }
+  const T* similarity(int64_t i) const { return similarity_at_[i]; }
+  T* gradient(int64_t i) { return gradient_at_[i]; }
 
  private:
   void locate_patch(int64_t* patch, int64_t n, int64_t p, int64_t q) const {
@@ -112,8 +137,12 @@ class Positions {
   const Geometry& g_;
   const SimilarityView<T>& view_;
   int64_t count_ = 0;
+  int64_t blocks_ = 0;  // of gradients: one per position, or one per image
   std::vector<int64_t> tap_, patch_, place_, source_;
-  std::vector<T> similarity_, gradient_;
+  std::vector<T> similarity_;
+  std::vector<const T*> similarity_at_;
+  std::vector<T> gradient_;
+  std::vector<T*> gradient_at_;
 };
 
 // Which gradients a backward pass is to find.
@@ -127,6 +156,7 @@ class Panel {
  public:
   Panel(const Geometry& g, const Blocking<T>& blocking, T* memory)
       : g_(g), row_(blocking.row), memory_(memory), channels_(g.panel_channels()),
+        lanes_(g.panel_lanes()),
         patch_row_(round_up(g.panel_channels(), kColumns<T>)),
         patch_(memory + blocking.positions * blocking.row + kColumns<T>),
         patch_gradient_(patch_ + g.taps() * patch_row_), padding_(g.panel_channels(), T(0)) {}
@@ -141,7 +171,8 @@ class Panel {
   int64_t row_size() const { return row_; }
 
   // The weighted patches.
-  void fill(const Positions<T>& positions, const T* x, int64_t first, int64_t last) {
+  void fill(const Positions<T>& positions, const T* x, int64_t group, int64_t first,
+            int64_t last) {
     if (g_.full) {
       for (int64_t i = 0; i < positions.count(); ++i) {
         gather(positions.patch(i), x);
@@ -149,37 +180,44 @@ class Panel {
       }
       return;
     }
+    const int64_t lane = g_.first_lane(group);
     with_channels([&](auto channels) {
       for (int64_t i = 0; i < positions.count(); ++i) {
-        weigh(positions.patch(i), positions.similarity(i), x, row(i), first, last, channels);
+        weigh(positions.patch(i), positions.similarity(i) + lane, x, row(i), first, last, channels);
       }
     });
   }
 
   // From the gradient of the weighted patches, in the panel: the gradients of similarity and
   // input; then, if the gradient of the weight is wanted, the weighted patches in its place.
-  void reverse(Positions<T>& positions, const T* x, T* gx, Wanted wanted, int64_t first,
-               int64_t last) {
+  void reverse(Positions<T>& positions, const T* x, T* gx, Wanted wanted, int64_t group,
+               int64_t first, int64_t last) {
     if (g_.full) {
       for (int64_t i = 0; i < positions.count(); ++i) {
         reverse_full(positions, i, x, gx, wanted, first, last);
       }
       return;
     }
+    const int64_t lane = g_.first_lane(group);
     with_channels([&](auto channels) {
       for (int64_t i = 0; i < positions.count(); ++i) {
-        reverse_diagonal(positions, i, x, gx, wanted, first, last, channels);
+        reverse_diagonal(positions, i, x, gx, wanted, lane, first, last, channels);
       }
     });
   }
 
  private:
+  // Calls f with the channels of a lane. Those of an image are a constant; 1 means that the factors
+  // lie channel by channel.
   template <typename F>
   void with_channels(const F& f) {
-    if (channels_ == 3) {
+    const int64_t channels = g_.lane_channels();
+    if (channels == 1 && g_.lanes > 1) {
+      f(std::integral_constant<int64_t, 1>());
+    } else if (channels == 3) {
       f(std::integral_constant<int64_t, 3>());
     } else {
-      f(channels_);
+      f(channels);
     }
   }
 
@@ -190,22 +228,39 @@ class Panel {
   template <typename Size>
   void weigh(const int64_t* patch, const T* similarity, const T* x, T* to, int64_t first,
              int64_t last, Size channels) const {
-    for (int64_t k = first; k < last; ++k, to += channels) {
-      scaled(to, similarity[k], under(patch[k], x), channels);
+    for (int64_t k = first; k < last; ++k) {
+      const T* from = under(patch[k], x);
+      const T* factors = similarity + k * g_.lanes;
+      if constexpr (std::is_same_v<Size, std::integral_constant<int64_t, 1>>) {
+        multiply(to, factors, from, channels_, false);
+        to += channels_;
+      } else {
+        for (int64_t lane = 0; lane < lanes_; ++lane, to += channels, from += channels) {
+          scaled(to, factors[lane], from, channels);
+        }
+      }
     }
   }
 
   template <typename Size>
   void reverse_diagonal(Positions<T>& positions, int64_t i, const T* x, T* gx, Wanted wanted,
-                        int64_t first, int64_t last, Size channels) {
+                        int64_t first_lane, int64_t first, int64_t last, Size channels) {
     const int64_t* patch = positions.patch(i);
-    const T* similarity = positions.similarity(i);
-    T* gradient = positions.gradient(i);
     T* g = row(i);
-    for (int64_t k = first; k < last; ++k, g += channels) {
+    for (int64_t k = first; k < last; ++k) {
+      const T* factors = positions.similarity(i) + k * g_.lanes + first_lane;
+      T* gradient = positions.gradient(i) + k * g_.lanes + first_lane;
+      const T* from = under(patch[k], x);
       T* to = wanted.input && patch[k] >= 0 ? gx + patch[k] : nullptr;
-      gradient[k] +=
-          reverse_tap(g, similarity[k], under(patch[k], x), to, wanted.weight, channels);
+      if constexpr (std::is_same_v<Size, std::integral_constant<int64_t, 1>>) {
+        reverse_channels(g, factors, from, to, gradient, wanted.weight, channels_);
+        g += channels_;
+      } else {
+        for (int64_t lane = 0; lane < lanes_; ++lane, g += channels, from += channels) {
+          gradient[lane] += reverse_tap(g, factors[lane], from, to, wanted.weight, channels);
+          to = to ? to + channels : nullptr;
+        }
+      }
     }
   }
 
@@ -292,7 +347,7 @@ class Panel {
   const Geometry& g_;
   int64_t row_;
   T* memory_;
-  int64_t channels_, patch_row_;
+  int64_t channels_, lanes_, patch_row_;
   T* patch_;
   T* patch_gradient_;
   std::vector<T> padding_;

@@ -241,4 +241,33 @@ inline T reverse_tap(T* g, T scale, const T* x, T* gx, bool replace, Size size) 
   return sum;
 }
 
+// The same where every channel has a scale of its own, whose gradients are added to `gradient`.
+template <typename T>
+inline void reverse_channels(T* g, const T* scale, const T* x, T* gx, T* gradient, bool replace,
+                             int64_t size) {
+  constexpr int width = Vec<T>::size();
+  int64_t i = 0;
+  for (; i + width <= size; i += width) {
+    const Vec<T> upper = Vec<T>::loadu(g + i), value = Vec<T>::loadu(x + i);
+    const Vec<T> factor = Vec<T>::loadu(scale + i);
+    at::vec::fmadd(upper, value, Vec<T>::loadu(gradient + i)).store(gradient + i);
+    if (gx) {
+      at::vec::fmadd(factor, upper, Vec<T>::loadu(gx + i)).store(gx + i);
+    }
+    if (replace) {
+      (factor * value).store(g + i);
+    }
+  }
+  for (; i < size; ++i) {
+    const T upper = g[i], value = x[i];
+    gradient[i] += upper * value;
+    if (gx) {
+      gx[i] += scale[i] * upper;
+    }
+    if (replace) {
+      g[i] = scale[i] * value;
+    }
+  }
+}
+
 }  // namespace
