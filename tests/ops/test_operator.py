@@ -16,8 +16,8 @@ from support.fast_cases import (
     CASES,
     DIAGONAL,
     FORMATS,
-    FORMS,
     FORWARD,
+    TRACED,
     operands,
     same,
     settings,
@@ -46,7 +46,7 @@ def test_only_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [[False, True, True]]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", TRACED)
 @pytest.mark.parametrize("layout", FORMATS)
 def test_opcheck(path: str, form: str, layout: str) -> None:
     case = CASES["strided"]
@@ -98,7 +98,7 @@ EXPORTED = Geometry(2, 4, 6, (9, 12), (3, 2), (2, 1), (1, 2), (1, 2), 2)
 
 
 @torch_warns_about_itself
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", TRACED)
 def test_compile(form: str) -> None:
     torch.compiler.reset()
     layer = Layer(EXPORTED, form)
@@ -155,7 +155,7 @@ def test_compile_under_autocast() -> None:
     assert gradient.dtype == torch.float32
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", TRACED)
 def test_export(form: str) -> None:
     layer = Layer(EXPORTED, form)
     dim = torch.export.Dim
@@ -169,7 +169,7 @@ def test_export(form: str) -> None:
         same(program.module()(x), layer(x), 1e-5)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [DIAGONAL, "diagonal per group and image"])
 def test_onnx(form: str, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     layer = Layer(EXPORTED, form).eval()

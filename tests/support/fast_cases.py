@@ -25,6 +25,7 @@ CASES = {
     "deep": Geometry(1, 200, 18, (23, 5), (3, 2), padding=(2, 1)),
     "far padding": Geometry(2, 3, 4, (2, 3), (2, 2), padding=(5, 4)),
     "single": Geometry(1, 8, 9, (31, 7), (5, 3), padding=(2, 1)),
+    "tall": Geometry(2, 40, 21, (70, 31), (3, 2), (2, 1), (1, 1), groups=1),
     "rgb": Geometry(2, 3, 5, (7, 11), (3, 3), padding=(1, 1)),
 }
 
@@ -39,6 +40,9 @@ FORMS = DYNAMIC
 """The shapes of M that the operator takes, by name."""
 
 DIAGONAL, FULL = "diagonal per position", "matrix per position"
+
+TRACED = (DIAGONAL, FULL, "matrix per image", "diagonal per group and image")
+"""Forms for the tests that compile or export, which take seconds each."""
 
 
 def operands(

@@ -28,6 +28,7 @@
 
 #include "backward.h"
 #include "forward.h"
+#include "image_forward.h"
 
 namespace {
 
@@ -60,7 +61,11 @@ Tensor forward(const Tensor& input, const Tensor& weight, const Tensor& similari
     return y.zero_().contiguous(format_of(input));
   }
   for_type(x.scalar_type(), [&](auto zero) {
-    forward_typed<decltype(zero)>(g, x, w, similarity, y);
+    if (worth_own_kernels(g)) {
+      forward_images<decltype(zero)>(g, x, w, similarity, y);
+    } else {
+      forward_typed<decltype(zero)>(g, x, w, similarity, y);
+    }
   });
   return y.contiguous(format_of(input));
 }

@@ -34,6 +34,11 @@ struct SimilarityView {
       }
     }
   }
+
+  // The factors of one image, if it has one similarity.
+  const T* image(const Geometry& g, int64_t n) const {
+    return &images[(g.shared ? 0 : n) * g.factors()];
+  }
 };
 
 // The positions of one panel: where their patches lie, and their similarity, position by position.
@@ -63,8 +68,7 @@ class Positions {
                            (g_.factor_h == 1 ? 0 : p)) * g_.factor_w + (g_.factor_w == 1 ? 0 : q);
         ++blocks_;
       }
-      similarity_at_[i] = g_.per_image() ? &view_.images[(g_.shared ? 0 : n) * g_.factors()]
-                                         : &similarity_[i * g_.factors()];
+      similarity_at_[i] = g_.per_image() ? view_.image(g_, n) : &similarity_[i * g_.factors()];
       gradient_at_[i] = &gradient_[(blocks_ - 1) * g_.factors()];
       if (++q == g_.out_w) {
         q = 0;
