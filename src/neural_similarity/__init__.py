@@ -61,7 +61,13 @@ if TYPE_CHECKING:
     )
     from .models import create_model, list_models
     from .nn.dynamic_similarity import DynamicSimilarity
-    from .nn.predictors import ConvPredictor, SpherePredictor
+    from .nn.predictors import (
+        ConvPredictor,
+        ImagePredictor,
+        PatchPredictor,
+        PixelPredictor,
+        SpherePredictor,
+    )
     from .nn.static import StaticSimilarity
 
 __version__ = "0.1.0"
@@ -77,8 +83,11 @@ __all__ = [
     "FetchError",
     "FewShotClassifier",
     "FileFormatError",
+    "ImagePredictor",
     "MergeError",
     "NeuralSimilarityError",
+    "PatchPredictor",
+    "PixelPredictor",
     "ResizedMaskWarning",
     "RunError",
     "ShapeError",
@@ -133,7 +142,9 @@ _HOME = {
     ),
     ".models": ("create_model", "list_models"),
     ".nn.dynamic_similarity": ("DynamicSimilarity",),
-    ".nn.predictors": ("ConvPredictor", "SpherePredictor"),
+    ".nn.predictors": (
+        "ConvPredictor", "ImagePredictor", "PatchPredictor", "PixelPredictor", "SpherePredictor",
+    ),
     ".nn.static": ("StaticSimilarity",),
 }  # fmt: skip
 _HOMES = {name: home for home, names in _HOME.items() for name in names}
