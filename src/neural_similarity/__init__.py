@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         effective_state_dict,
         filter_orthogonality_penalty,
         freeze_backbone,
+        keep_predictions,
         list_similarities,
         load_similarity,
         save_similarity,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from .nn.predictors import (
         ConvPredictor,
         ImagePredictor,
+        PairPredictor,
         PatchPredictor,
         PixelPredictor,
         SpherePredictor,
@@ -86,6 +88,7 @@ __all__ = [
     "ImagePredictor",
     "MergeError",
     "NeuralSimilarityError",
+    "PairPredictor",
     "PatchPredictor",
     "PixelPredictor",
     "ResizedMaskWarning",
@@ -108,6 +111,7 @@ __all__ = [
     "fewshot",
     "filter_orthogonality_penalty",
     "freeze_backbone",
+    "keep_predictions",
     "list_models",
     "list_similarities",
     "load_similarity",
@@ -131,9 +135,10 @@ _HOME = {
     ".adapt": ("FewShotClassifier",),
     ".convert": (
         "TrainableSummary", "active_similarity", "attach", "effective_state_dict",
-        "filter_orthogonality_penalty", "freeze_backbone", "list_similarities", "load_similarity",
-        "merge", "save_similarity", "set_similarity", "similarity_parameters",
-        "similarity_penalty", "trainable_summary", "unmerge", "without_similarity",
+        "filter_orthogonality_penalty", "freeze_backbone", "keep_predictions",
+        "list_similarities", "load_similarity", "merge", "save_similarity", "set_similarity",
+        "similarity_parameters", "similarity_penalty", "trainable_summary", "unmerge",
+        "without_similarity",
     ),
     ".errors": (
         "AttachError", "DataError", "DivergedError", "DuplicateNameError", "ExportError",
@@ -143,7 +148,8 @@ _HOME = {
     ".models": ("create_model", "list_models"),
     ".nn.dynamic_similarity": ("DynamicSimilarity",),
     ".nn.predictors": (
-        "ConvPredictor", "ImagePredictor", "PatchPredictor", "PixelPredictor", "SpherePredictor",
+        "ConvPredictor", "ImagePredictor", "PairPredictor", "PatchPredictor", "PixelPredictor",
+        "SpherePredictor",
     ),
     ".nn.static": ("StaticSimilarity",),
 }  # fmt: skip

@@ -29,6 +29,8 @@ PREDICTORS = {
     "pixel-norm": ns.PixelPredictor(hidden=4, gate="none", batch_norm=True),
     "image": ns.ImagePredictor(hidden=4, gate="tanh"),
     "image-norm": ns.ImagePredictor(hidden=4, batch_norm=True),
+    "pair": ns.PairPredictor(channels=4),
+    "pair-gaussian": ns.PairPredictor(channels=None, kernel="gaussian", softmax=True),
 }
 SMALL = PREDICTORS["sphere"]
 

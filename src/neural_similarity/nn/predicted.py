@@ -32,9 +32,14 @@ class PredictedSimilarity(nn.Module):
         block: the taps M spans.
         residual: whether the identity is added to the network's output.
         span: whether M spans taps, channels or both, with the number of groups of channels.
+
+    Attributes:
+        keeps: whether :attr:`kept` holds the M of the last forward pass, with its gradient.
     """
 
     start: Tensor
+    keeps: bool = False
+    kept: Tensor | None = None
 
     def __init__(
         self,
@@ -83,7 +88,12 @@ class PredictedSimilarity(nn.Module):
         self, input: Tensor, window: Window = _WHOLE, guide: Tensor | None = None
     ) -> Tensor:
         """``(N, S·K, *positions)`` or ``(N, K, K, *positions)``, without the kernel shape."""
-        predicted = self._predicted(input, window, guide)
+        M = self._similarity(self._predicted(input, window, guide))
+        if self.keeps:
+            self.kept = M
+        return M
+
+    def _similarity(self, predicted: Tensor) -> Tensor:
         batch, positions = predicted.shape[0], predicted.shape[2:]
         if not self.span.is_papers:
             return self._spread(predicted + self.start.reshape(-1, *(1 for _ in positions)))
@@ -123,6 +133,28 @@ class PredictedSimilarity(nn.Module):
             of_taps, of_groups = factors.split((taps, groups), 1)
             return (of_groups.unsqueeze(2) * of_taps.unsqueeze(1)).flatten(1, 2)
         return factors
+
+    def taps_last(self, M: Tensor) -> Tensor:
+        """What ``forward`` returns as ``(N, *positions, K)`` or ``(N, *positions, K, K)``.
+
+        With several groups of channels it is ``(N, *positions, S, K)``.
+        """
+        if not self.is_diagonal:
+            return M.movedim((1, 2), (-2, -1))
+        M = M.movedim(1, -1)
+        S = self.similarity_groups
+        return M if S == 1 else M.unflatten(-1, (S, -1))
+
+    @property
+    def label(self) -> str:
+        """For people: what M is, what it spans and from what it is predicted."""
+        words = [f"dynamic {self.structure.label}"]
+        if not self.span.is_papers:
+            words.append(self.span.text)
+        ours = isinstance(self.network, PredictorNetwork)
+        if ours and (source := self.network.config.source) != "patch":
+            words.append(f"from {source}")
+        return ", ".join(words)
 
     @property
     def similarity_groups(self) -> int:

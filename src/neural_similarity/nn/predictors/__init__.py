@@ -21,16 +21,20 @@ from typing import Any
 from ... import _check
 from ..._json import build
 from ...errors import FileFormatError
-from .base import Gate, PredictorConfig, PredictorNetwork, Window
+from .base import Gate, PredictorConfig, PredictorNetwork
 from .image import ImagePredictor
+from .pair import PairNetwork, PairPredictor
 from .patch import ConvPredictor, PatchConfig, SpherePredictor, TwoLayers, size_preserving
 from .pixel import PixelPredictor
+from .windows import Window, centre_pixels
 
 __all__ = [
     "PREDICTORS",
     "ConvPredictor",
     "Gate",
     "ImagePredictor",
+    "PairNetwork",
+    "PairPredictor",
     "PatchConfig",
     "PatchPredictor",
     "PixelPredictor",
@@ -39,6 +43,7 @@ __all__ = [
     "SpherePredictor",
     "TwoLayers",
     "Window",
+    "centre_pixels",
     "predictor_from_config",
     "size_preserving",
 ]
@@ -47,7 +52,7 @@ PatchPredictor = SpherePredictor
 
 PREDICTORS: dict[str, type[PredictorConfig]] = {
     predictor.kind: predictor
-    for predictor in (SpherePredictor, ConvPredictor, PixelPredictor, ImagePredictor)
+    for predictor in (SpherePredictor, ConvPredictor, PixelPredictor, ImagePredictor, PairPredictor)
 }
 """Every predictor by its kind."""
 

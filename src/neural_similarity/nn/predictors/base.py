@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,17 +10,9 @@ from torch import Tensor, nn
 from ...structures import Structure
 from ..spans import Span
 
-__all__ = ["Gate", "PredictorConfig", "PredictorNetwork", "Window", "gated"]
+__all__ = ["Gate", "PredictorConfig", "PredictorNetwork", "gated"]
 
 Gate = Literal["none", "tanh", "sigmoid"]
-
-
-class Window(NamedTuple):
-    """Stride, padding and dilation of a layer."""
-
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
 
 
 class PredictorConfig:
@@ -69,7 +61,7 @@ class PredictorNetwork(nn.Module):
     """
 
     config: PredictorConfig
-    takes_guide = False
+    takes_guide: bool = False
 
     def early_layers(self, gains: bool) -> list[nn.Module]:
         """All layers but the last; with ``gains``, all but the factors behind the last one."""

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from .base import Window
 from .pointwise import PointwiseConfig, PointwiseLayers
+from .windows import Window
 
 __all__ = ["ImagePredictor"]
 

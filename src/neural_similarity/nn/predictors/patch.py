@@ -19,7 +19,8 @@ from ... import _check
 from ...errors import ShapeError
 from ...ops.sphere import EPS, sphere_conv2d, sphere_linear
 from ...structures import Structure
-from .base import PredictorConfig, PredictorNetwork, Window
+from .base import PredictorConfig, PredictorNetwork
+from .windows import Window
 
 __all__ = ["ConvPredictor", "PatchConfig", "SpherePredictor", "TwoLayers", "size_preserving"]
 

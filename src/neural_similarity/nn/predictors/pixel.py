@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch.nn.functional as F
 from torch import Tensor
 
-from ..._shapes import same_padding
-from .base import Window
 from .pointwise import PointwiseConfig, PointwiseLayers
+from .windows import Window, centre_pixels
 
 __all__ = ["PixelPredictor"]
 
@@ -63,17 +61,4 @@ class _PixelLayers(PointwiseLayers):
 
     def forward(self, input: Tensor, window: Window) -> Tensor:
         """``(N, C, H, W)`` to ``(N, outputs, P, Q)``."""
-        return self.predict(_centres(input, self.kernel_size, window))
-
-
-def _centres(input: Tensor, kernel_size: tuple[int, int], window: Window) -> Tensor:
-    """The pixel under the centre of every window: ``(N, C, P, Q)``, zero outside the image."""
-    margins = []  # zeros around the image; below zero, pixels that are no centre
-    for kernel, padding, dilation in zip(kernel_size, window.padding, window.dilation, strict=True):
-        before, after = same_padding(kernel, dilation)
-        margins.append((padding - before, padding - after))
-    (top, bottom), (left, right) = margins
-    if (top, bottom, left, right) != (0, 0, 0, 0):
-        input = F.pad(input, (left, right, top, bottom))
-    rows, columns = window.stride
-    return input if (rows, columns) == (1, 1) else input[:, :, ::rows, ::columns]
+        return self.predict(centre_pixels(input, self.kernel_size, window))
