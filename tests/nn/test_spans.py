@@ -1,5 +1,6 @@
 """What M spans: taps, channels or both, in groups of channels, for every geometry."""
 
+import contextlib
 import copy
 
 import onnxruntime
@@ -335,3 +336,58 @@ def test_an_image_below_the_kernel_is_refused():
         conv = ns.nn.DynamicConv2d(3, 4, 3, predictor=SOURCES[source], over="channels")
         with pytest.raises(ns.ShapeError, match=r"DynamicConv2d: .*kernel is larger than"):
             conv(torch.randn(1, 3, 2, 2))
+
+
+@pytest.mark.parametrize("weights", [{"l1": 0.5}, {"l2": 0.25}, {"orthogonality": 2.0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"structure": "unconstrained"},
+        {"over": "both", "similarity_groups": 2},
+        {"predictor": ns.ImagePredictor(hidden=4), "over": "channels"},
+        {"structure": ns.structures.KernelShape("unconstrained", boolean=False)},
+    ],
+)
+def test_penalties_of_what_is_predicted(settings, weights):
+    conv = ns.nn.DynamicConv2d(4, 5, (3, 2), **{"predictor": SMALL, **settings}).double().eval()
+    model = nn.Sequential(conv)
+    disturb(model)
+    input = torch.randn(3, 4, 6, 5, dtype=torch.float64)
+    M = conv.similarity(input)
+    if M.dim() == 4:  # each group has a diagonal of six taps
+        M = torch.diag_embed(M.unflatten(1, (-1, 6)).movedim(2, -1)).movedim(1, -3)
+    else:
+        M = M.movedim((1, 2), (-2, -1)).unsqueeze(-3)
+    if (D := conv.predictor.kernel_shape()) is not None:
+        M = D[:, None] * M
+    expected = 0.0
+    identity = torch.eye(6).double()
+    for block in M.reshape(-1, 6, 6):
+        expected += weights.get("l1", 0) * block.abs().sum()
+        expected += weights.get("l2", 0) * (block - identity).square().sum()
+        expected += weights.get("orthogonality", 0) * (block.T @ block - identity).square().sum()
+    with ns.keep_predictions(model):
+        model(input + 1)
+        model(input)
+        penalty = ns.similarity_penalty(model, **weights)
+    torch.testing.assert_close(penalty, expected / M[..., 0, 0, 0].numel())
+    penalty.backward()
+    assert all(p.grad.abs().max() > 0 for p in ns.similarity_parameters(model))
+
+
+def test_nothing_is_kept_unless_asked_for():
+    model = ns.attach(network(), ns.DynamicSimilarity(predictor=SMALL, target_modules=["0"]))
+    ns.attach(model, ns.StaticSimilarity(target_modules=["2"]))
+    input = torch.randn(2, 3, 8, 9)
+    with contextlib.suppress(RuntimeError), ns.keep_predictions(model):
+        model(input)
+        both = ns.similarity_penalty(model, l1=1.0)
+        raise RuntimeError("in the middle")
+    assert both.item() == 9 + 6, "nine taps predicted, six learned, all at one"
+    model(input)
+    assert model[0].predictor.kept is None
+    assert ns.similarity_penalty(model, l1=1.0).item() == 6
+    copy.deepcopy(model)
+    dynamic = ns.attach(network(), ns.DynamicSimilarity(predictor=SMALL, target_modules=["0"]))
+    with pytest.raises(ns.AttachError, match=r"kept no M\. Call the model within keep_predictions"):
+        ns.similarity_penalty(dynamic, l1=1.0)

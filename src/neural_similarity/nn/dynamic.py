@@ -99,6 +99,7 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
     ) -> Tensor:
         prediction = self.prediction("predictor")
         if guide is not None:
+            _check_guide(self, input, guide)
             guide = explicit_padding(self, guide)[0]
         M: Tensor = prediction(input if prediction.sees_whole_image else padded, window, guide)
         return M
@@ -226,6 +227,15 @@ class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
 def _check_fit(layer: DynamicLayer, input: Tensor, weight: Tensor, window: Window) -> None:
     """Raise if the layer cannot take the input, before a predictor says it in its own words."""
     _check.conv_output_shape(type(layer).__name__, input, weight, None, *window, layer.groups)
+
+
+def _check_guide(layer: DynamicLayer, input: Tensor, guide: Tensor) -> None:
+    N, _, H, W = input.shape
+    if guide.dim() != 4 or (guide.shape[0], *guide.shape[2:]) != (N, H, W):
+        raise ShapeError(
+            f"{type(layer).__name__}: expected a guide of shape ({N}, C, {H}, {W}), got "
+            f"{_check.shape(guide)}. It has a pixel for every pixel of the input."
+        )
 
 
 def _weighted_conv2d(

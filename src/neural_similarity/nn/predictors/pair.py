@@ -133,12 +133,11 @@ class PairNetwork(PredictorNetwork):
     def _source(self, input: Tensor, guide: Tensor | None) -> Tensor:
         if not self.takes_guide:
             return input
-        size = (input.shape[0], self.source_channels, *input.shape[2:])
-        if guide is None or guide.shape != size:
-            got = "none" if guide is None else f"one of shape {_check.shape(guide)}"
+        if guide is None or guide.shape[1] != self.source_channels:
+            got = "none" if guide is None else f"one with {guide.shape[1]}"
             raise ShapeError(
-                f"predictor: expected a guide of shape {tuple(size)}, got {got}. The predictor was "
-                f"made with guide_channels={self.config.guide_channels}. Call the layer as "
+                f"predictor: expected a guide with {self.source_channels} channels, got {got}. The "
+                f"predictor has guide_channels={self.config.guide_channels}. Call the layer as "
                 f"layer(input, guide)."
             )
         return guide
