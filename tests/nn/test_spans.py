@@ -267,7 +267,7 @@ def test_inspection_names_the_span_and_counts():
     image = torch.randn(1, 4, 9, 9)
     layers = describe_layers(model, image)
     assert [layer.similarity for layer in layers] == [
-        "dynamic diagonal, over channels in 4 groups, from image",
+        "dynamic diagonal, over channels (4 groups), from image",
         "dynamic diagonal, from pairs",
         "dynamic diagonal, from pixel",
     ]

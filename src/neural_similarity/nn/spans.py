@@ -56,8 +56,10 @@ class Span:
 
     @property
     def text(self) -> str:
-        """For messages and tables, such as ``"over channels in 4 groups"``."""
-        return f"over {self.over}" + ("" if self.groups is None else f" in {self.groups} groups")
+        """For messages and tables, such as ``"over channels (4 groups)"``."""
+        if self.groups is None:
+            return f"over {self.over}"
+        return f"over {self.over} ({self.groups} group{'' if self.groups == 1 else 's'})"
 
     def for_channels(self, channels: int, where: str) -> Span:
         """The same with the number of groups for a layer with this many input channels."""
