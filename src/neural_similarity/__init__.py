@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         effective_state_dict,
         filter_orthogonality_penalty,
         freeze_backbone,
+        keep_predictions,
         list_similarities,
         load_similarity,
         save_similarity,
@@ -61,7 +62,14 @@ if TYPE_CHECKING:
     )
     from .models import create_model, list_models
     from .nn.dynamic_similarity import DynamicSimilarity
-    from .nn.predictors import ConvPredictor, SpherePredictor
+    from .nn.predictors import (
+        ConvPredictor,
+        ImagePredictor,
+        PairPredictor,
+        PatchPredictor,
+        PixelPredictor,
+        SpherePredictor,
+    )
     from .nn.static import StaticSimilarity
 
 __version__ = "0.1.0"
@@ -77,8 +85,12 @@ __all__ = [
     "FetchError",
     "FewShotClassifier",
     "FileFormatError",
+    "ImagePredictor",
     "MergeError",
     "NeuralSimilarityError",
+    "PairPredictor",
+    "PatchPredictor",
+    "PixelPredictor",
     "ResizedMaskWarning",
     "RunError",
     "ShapeError",
@@ -99,6 +111,7 @@ __all__ = [
     "fewshot",
     "filter_orthogonality_penalty",
     "freeze_backbone",
+    "keep_predictions",
     "list_models",
     "list_similarities",
     "load_similarity",
@@ -122,9 +135,10 @@ _HOME = {
     ".adapt": ("FewShotClassifier",),
     ".convert": (
         "TrainableSummary", "active_similarity", "attach", "effective_state_dict",
-        "filter_orthogonality_penalty", "freeze_backbone", "list_similarities", "load_similarity",
-        "merge", "save_similarity", "set_similarity", "similarity_parameters",
-        "similarity_penalty", "trainable_summary", "unmerge", "without_similarity",
+        "filter_orthogonality_penalty", "freeze_backbone", "keep_predictions",
+        "list_similarities", "load_similarity", "merge", "save_similarity", "set_similarity",
+        "similarity_parameters", "similarity_penalty", "trainable_summary", "unmerge",
+        "without_similarity",
     ),
     ".errors": (
         "AttachError", "DataError", "DivergedError", "DuplicateNameError", "ExportError",
@@ -133,7 +147,10 @@ _HOME = {
     ),
     ".models": ("create_model", "list_models"),
     ".nn.dynamic_similarity": ("DynamicSimilarity",),
-    ".nn.predictors": ("ConvPredictor", "SpherePredictor"),
+    ".nn.predictors": (
+        "ConvPredictor", "ImagePredictor", "PairPredictor", "PatchPredictor", "PixelPredictor",
+        "SpherePredictor",
+    ),
     ".nn.static": ("StaticSimilarity",),
 }  # fmt: skip
 _HOMES = {name: home for home, names in _HOME.items() for name in names}

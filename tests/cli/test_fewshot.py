@@ -22,7 +22,8 @@ def run(capsys, monkeypatch, tmp_path):
 def test_methods_side_by_side_share_a_plain_network(run, tmp_path, monkeypatch):
     methods = "nearest,finetune,static,proto,meta_static,meta_dynamic"
     quick = ("--set", "episodes=4", "--set", "val_episodes=4", "--shots", "1,2")
-    arguments = ("--config", "tiny.json", "--method", methods, *quick, "--out", "all")
+    dynamic = ("--set", "over=both", "--set", "predictor=image")
+    arguments = ("--config", "tiny.json", "--method", methods, *quick, *dynamic, "--out", "all")
     done = run(*arguments)
     assert done.code == 0, done.err
     rows = re.findall(r"^ (\w+) +[\d.]+ ± [\d.]+ +[\d.]+ ± ", done.out, re.MULTILINE)
@@ -33,6 +34,9 @@ def test_methods_side_by_side_share_a_plain_network(run, tmp_path, monkeypatch):
         assert FewShotRun.open(folder / name).config.backbone == str(folder / "plain")
     trained = [p.parent.name for p in folder.glob("*/metrics.jsonl") if p.read_text()]
     assert sorted(trained) == ["dynamic", "meta_dynamic", "meta_static", "plain", "proto"]
+    for name in ("dynamic", "meta_dynamic"):
+        config = FewShotRun.open(folder / name).config
+        assert (config.over, config.predictor) == ("both", "image")
     assert (folder / "methods.png").read_bytes().startswith(b"\x89PNG")
     report = (folder / "report.html").read_text()
     assert "meta_dynamic" in report

@@ -63,8 +63,10 @@ def steps(folder):
 
 def test_three_networks_side_by_side(run, tmp_path):
     kinds = "none,static,dynamic"
-    done = run("train", *SMALL, "--similarity", kinds, "--epochs", 2, "--out", "all")
+    spans = ("--set", "predictor=pixel", "--set", "over=channels")
+    done = run("train", *SMALL, *spans, "--similarity", kinds, "--epochs", 2, "--out", "all")
     assert done.code == 0, done.err
+    assert Run.open(tmp_path / "all" / "dynamic").config.over == "channels"
     assert re.findall(r"^ (\w+)[\w ]+ \d+\.\d+%", done.out, re.MULTILINE) == kinds.split(",")
     for kind in kinds.split(","):
         assert (tmp_path / "all" / kind / "last.safetensors").is_file()
@@ -72,7 +74,7 @@ def test_three_networks_side_by_side(run, tmp_path):
     report = (tmp_path / "all" / "report.html").read_text()
     assert "static diagonal" in report
     assert "data:image/png;base64" in report
-    again = run("train", *SMALL, "--similarity", kinds, "--epochs", 2, "--out", "all")
+    again = run("train", *SMALL, *spans, "--similarity", kinds, "--epochs", 2, "--out", "all")
     assert "expected a new folder, got one that exists" in one_line(again)
     resumed = run("train", "--resume", "--out", "all", "--data-dir", tmp_path)
     assert resumed.code == 0

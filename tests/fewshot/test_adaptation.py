@@ -221,6 +221,13 @@ def test_what_is_adapted_of_a_predictor():
     bare = backbone(ns.DynamicSimilarity(predictor=ns.SpherePredictor(8, batch_norm=False)))
     method = create_method("meta_dynamic")
     assert method.adapted(method.build(bare, N_WAY, IMAGE), 0) == 2 * 9 * 8 * 9
+    for predictor, each in (
+        (ns.ImagePredictor(hidden=8), 8 * 9 + 9),  # the last layer
+        (ns.PixelPredictor(hidden=8, batch_norm=True), 8 * 9 + 9),
+        (ns.PairPredictor(channels=4), 1),  # the gain
+    ):
+        network = method.build(backbone(ns.DynamicSimilarity(predictor=predictor)), N_WAY, IMAGE)
+        assert method.adapted(network, 0) == 2 * each
 
 
 @pytest.mark.parametrize("name", ["maml", "meta_static"])

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support import oracle
-from support.cases import PREDICTORS, SMALL, disturb
+from support.cases import PATCH_PREDICTORS, SMALL, disturb
 from torch import nn
 
 import neural_similarity as ns
@@ -133,7 +133,7 @@ def test_a_predictor_of_your_own():
     ):
         ns.save_similarity(nn.Sequential(layer), "never-written")
     with pytest.raises(
-        ns.AttachError, match="predictor to be a SpherePredictor or ConvPredictor, got Nine"
+        ns.AttachError, match=r"a configuration such as PatchPredictor\(\), got Nine"
     ):
         ns.DynamicSimilarity(predictor=Nine())
 
@@ -209,16 +209,16 @@ def predicted_by_hand(network, input, config, stride, padding):
 
 @torch.no_grad()
 @pytest.mark.parametrize("structure", ["diagonal", "unconstrained"])
-@pytest.mark.parametrize("name", PREDICTORS)
+@pytest.mark.parametrize("name", PATCH_PREDICTORS)
 def test_predictors_are_what_the_paper_says(name, structure):
     layer = ns.nn.DynamicConv2d(
-        2, 3, 3, stride=2, padding=1, structure=structure, predictor=PREDICTORS[name]
+        2, 3, 3, stride=2, padding=1, structure=structure, predictor=PATCH_PREDICTORS[name]
     ).double()
     disturb(layer)
     input = torch.randn(2, 2, 6, 7, dtype=torch.float64)
     layer(input)  # BatchNorm statistics of their own
     layer.eval()
-    z = predicted_by_hand(layer.predictor.network, input, PREDICTORS[name], 2, 1)
+    z = predicted_by_hand(layer.predictor.network, input, PATCH_PREDICTORS[name], 2, 1)
     if structure == "diagonal":
         truth = z + 1
     else:

@@ -130,6 +130,21 @@ def test_dynamic_layers_of_other_kinds(tmp_path, drawn):
     assert shown["image"].shape == (6, 5)
 
 
+def test_groups_of_channels_and_one_m_an_image(tmp_path, drawn):
+    pixel, image = ns.PixelPredictor(hidden=4), ns.ImagePredictor(hidden=4)
+    model = nn.Sequential(
+        ns.nn.DynamicConv2d(4, 6, 3, predictor=pixel, over="both", similarity_groups=2),
+        ns.nn.DynamicConv2d(6, 2, 3, predictor=image),
+    ).eval()
+    disturb(model)
+    picture = torch.randn(4, 8, 7)
+    draw_dynamic(model, picture, tmp_path / "dynamic.png")
+    shown = maps(drawn[0])
+    groups = model[0].similarity(picture).detach().unflatten(1, (2, 9)).mean((0, 1, 3, 4)) - 1
+    np.testing.assert_allclose(shown["0, mean of 2\nmean of M"].flatten(), groups, atol=1e-5)
+    assert shown["1\nmean of M"].shape == (3, 3)
+
+
 def test_deep_networks_are_cut_and_say_so(tmp_path, drawn, monkeypatch):
     from neural_similarity.plot import similarities
 

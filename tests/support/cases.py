@@ -13,7 +13,7 @@ from neural_similarity import structures
 from neural_similarity.nn.inventory import named_similarities
 from neural_similarity.structures import Block, Structure
 
-PREDICTORS = {
+PATCH_PREDICTORS = {
     "sphere": ns.SpherePredictor(hidden=4),
     "sphere-norm": ns.SpherePredictor(hidden=4, batch_norm=True),
     "sphere-plain": ns.SpherePredictor(hidden=4, batch_norm=False),
@@ -22,6 +22,15 @@ PREDICTORS = {
     "conv": ns.ConvPredictor(hidden=4, output="none"),
     "conv-normalized": ns.ConvPredictor(hidden=4),
     "conv-sigmoid": ns.ConvPredictor(hidden=4, output="sigmoid"),
+}
+PREDICTORS = {
+    **PATCH_PREDICTORS,
+    "pixel": ns.PixelPredictor(hidden=4),
+    "pixel-norm": ns.PixelPredictor(hidden=4, gate="none", batch_norm=True),
+    "image": ns.ImagePredictor(hidden=4, gate="tanh"),
+    "image-norm": ns.ImagePredictor(hidden=4, batch_norm=True),
+    "pair": ns.PairPredictor(channels=4),
+    "pair-gaussian": ns.PairPredictor(channels=None, kernel="gaussian", softmax=True),
 }
 SMALL = PREDICTORS["sphere"]
 

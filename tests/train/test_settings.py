@@ -24,6 +24,21 @@ def test_similarity_of_a_configuration():
     assert dynamic == ns.DynamicSimilarity(
         ns.structures.Diagonal(), ns.SpherePredictor(hidden=7, normalize="both")
     )
+    for word, predictor in (
+        ("patch", ns.PatchPredictor(hidden=7)),
+        ("pixel", ns.PixelPredictor(hidden=7)),
+        ("image", ns.ImagePredictor(hidden=7)),
+        ("pair", ns.PairPredictor(channels=7)),
+    ):
+        over = "taps" if word == "pair" else "both"
+        config = TrainConfig(
+            similarity="dynamic", hidden=7, predictor=word, over=over, similarity_groups=2
+        )
+        assert build_similarity(config) == ns.DynamicSimilarity(
+            ns.structures.Diagonal(), predictor, over=over, similarity_groups=2
+        )
+    default = build_similarity(TrainConfig(similarity="dynamic", predictor="image"))
+    assert default.predictor == ns.ImagePredictor()
     with pytest.raises(ns.RunError, match=r"expected valid structure_options, got \{'keap': 1\}"):
         build_similarity(
             TrainConfig(similarity="static", structure="sparse", structure_options={"keap": 1})
@@ -36,6 +51,9 @@ def test_similarity_of_a_configuration():
         ({"optimiser": "sgd"}, "Did you mean 'optimizer'"),
         ({"similarity": "statik"}, "Did you mean 'static'"),
         ({"schedule": "papr"}, "Did you mean 'paper'"),
+        ({"over": "channel"}, "Did you mean 'channels'"),
+        ({"predictor": "picture"}, "expected predictor to be one of 'conv', 'image', 'pair'"),
+        ({"similarity_groups": 0}, "expected similarity_groups of at least 1, got 0"),
         ({"epochs": 0}, "expected epochs above 0, got 0"),
         ({"batch_size": 0}, "expected batch_size of at least 1, got 0"),
         ({"batch_size": 1.5}, "expected batch_size to be a whole number, got 1.5"),

@@ -88,7 +88,8 @@ def predicted_similarities(model: nn.Module, input: Tensor) -> dict[str, Tensor]
     """What each dynamic layer predicts for ``input`` in evaluation mode, by predictor, taps last.
 
     ``(N, P, Q, K)`` for a diagonal and ``(N, P, Q, K, K)`` for a matrix, without P and Q in a
-    layer without positions. Of a layer that runs more than once, the first prediction.
+    layer without positions; ``(N, P, Q, S, K)`` for S groups of channels. P and Q are 1 if there is
+    one M an image. Of a layer that runs more than once, the first prediction.
     """
     caught: dict[str, Tensor] = {}
     handles = []
@@ -96,8 +97,7 @@ def predicted_similarities(model: nn.Module, input: Tensor) -> dict[str, Tensor]
         if isinstance(module, PredictedSimilarity):
 
             def catch(module: PredictedSimilarity, _: object, M: Tensor, name: str = name) -> None:
-                taps = (1,) if module.is_diagonal else (1, 2)
-                caught.setdefault(name, M.movedim(taps, tuple(range(-len(taps), 0))))
+                caught.setdefault(name, module.taps_last(M))
 
             handles.append(module.register_forward_hook(catch))
     try:
@@ -145,7 +145,7 @@ def _distance(
 def _label(module: nn.Module, similarities: dict[str, Similarity]) -> str:
     for similarity in similarities.values():
         if isinstance(similarity, PredictedSimilarity):
-            return f"dynamic {similarity.structure.label}"
+            return similarity.label
         shared = "" if similarity.scope == "layer" else f", {similarity.scope}"
         return f"static {similarity.structure.label}{shared}"
     if isinstance(module, StaticPositions):

@@ -16,7 +16,7 @@ from ..nn.dynamic_similarity import DynamicSimilarity
 from ..nn.inventory import Similarity, similarities_by_name
 from ..nn.layouts import can_attach
 from ..nn.parametrization import static_by_name
-from ..nn.predictors import TwoLayers
+from ..nn.predictors import PredictorNetwork
 from .attach import other_kind
 from .file_format import Config, config_from, fingerprint, fingerprint_text
 
@@ -89,9 +89,15 @@ def config_of(layer: str, module: nn.Module, name: str) -> Config:
     if installed.config is not None:
         return installed.config
     network = next(iter(module.by_name()[name].values())).network
-    if not isinstance(network, TwoLayers):
+    if not isinstance(network, PredictorNetwork):
         raise AttachError(
             f"save_similarity: expected predictors of this library, got a {type(network).__name__} "
             f"in layer {layer!r}, which a file cannot describe. Save model.state_dict() instead."
         )
-    return DynamicSimilarity(installed.structure, network.config, block_size=installed.block_size)
+    return DynamicSimilarity(
+        installed.structure,
+        network.config,
+        block_size=installed.block_size,
+        over=installed.span.over,
+        similarity_groups=installed.span.groups,
+    )

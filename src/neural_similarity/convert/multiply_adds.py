@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from math import prod
 from typing import Any
 
 import torch
@@ -13,11 +14,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..nn.dynamic import DynamicLinear, DynamicLSTMCell
+from ..nn.dynamic import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
 from ..nn.dynamic_layer import DynamicLayer
 from ..nn.inventory import layer_similarities
 from ..nn.positions import PositionSimilarity
 from ..nn.predicted import PredictedSimilarity
+from ..nn.predictors import PairNetwork
 from .probe import evaluation
 
 __all__ = ["multiply_adds"]
@@ -34,11 +36,13 @@ def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
     convolution             N·L·O·(C/G)·K
     transposed convolution  N·L·C·(O/G)·K, with L input positions
     linear                  N·I·O, with I input features
-    dynamic convolution     the convolution's, and N·L·C·K (diagonal) or N·L·C·K² (matrix) for M
+    dynamic convolution     the convolution's, and N·L·C·K (diagonal) or N·L·C·K² (matrix) for M;
+                            for one M an image over channels nothing more: it scales the map
     dynamic linear          the linear layer's, and N·I (diagonal) or N·I·B (matrix) for an M
                             that spans B features
-    predictor               its two convolutions; for a sphere also the patch norms: two thin
-                            windows, of kh and of kw taps, over one channel
+    predictor               its two layers; for a sphere also the patch norms: two thin windows,
+                            of kh and of kw taps, over one channel. For pairs of D channels its
+                            layer, and N·L·K·D
     attention               its convolutions, and both products with a matrix of all positions
     ======================  =================================================================
 
@@ -87,7 +91,7 @@ class _Meter:
             start, inside = self.running.pop()
             total = self.counter.get_total_flops() - start
             if not isinstance(module, ParametrizationList):
-                self.spent[name] += (total - inside) // 2 + _features_weighted(module, output)
+                self.spent[name] += (total - inside) // 2 + _unseen(module, output)
             if self.running:
                 self.running[-1][1] += total
 
@@ -119,9 +123,14 @@ def _similarity_operations(
     return 2 * N * P * Q * (O * weight[1] * taps + mixing)
 
 
-def _features_weighted(module: nn.Module, output: Any) -> int:
-    """Multiplications by a predicted diagonal: the counter sees matrix products alone."""
+def _unseen(module: nn.Module, output: Any) -> int:
+    """Products that the counter does not see: by a predicted diagonal, and in pairs."""
     rows: int
+    if isinstance(module, DynamicConv1d | DynamicConv2d):
+        networks = [predicted.network for predicted in module.predictions().values()]
+        positions: int = output.numel() // module.out_channels
+        pairs = [network for network in networks if isinstance(network, PairNetwork)]
+        return sum(positions * prod(n.kernel_size) * n.width for n in pairs)
     if isinstance(module, DynamicLinear):
         rows, features = output.numel() // module.out_features, {"predictor": module.in_features}
     elif isinstance(module, DynamicLSTMCell):

@@ -2,28 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+
 import torch
 from torch import Tensor, nn
 
 from .._autocast import without_autocast
 from ..errors import AttachError, ShapeError
-from ..nn.inventory import predictor_modules, static_similarities
-from ..nn.static import SimilarityParametrization
+from ..nn.inventory import layer_similarities, predictor_modules
+from ..nn.predicted import PredictedSimilarity
 
-__all__ = ["filter_orthogonality_penalty", "similarity_penalty"]
+__all__ = ["filter_orthogonality_penalty", "keep_predictions", "similarity_penalty"]
+
+
+@contextmanager
+def keep_predictions(model: nn.Module) -> Iterator[None]:
+    """Let dynamic layers keep the M of their last forward pass, for :func:`similarity_penalty`.
+
+    Within the block every forward pass replaces what the one before it has kept. At its end all is
+    released: outside, nothing is kept and no memory is used. Call ``backward`` inside or outside.
+
+    Example:
+        >>> import neural_similarity as ns
+        >>> model = ns.attach(nn.Sequential(nn.Conv2d(3, 8, 3)), ns.DynamicSimilarity())
+        >>> with keep_predictions(model):
+        ...     loss = model(torch.randn(2, 3, 9, 9)).square().mean()
+        ...     loss = loss + similarity_penalty(model, l1=1e-3)
+        >>> loss.backward()
+    """
+    predicted = [module for module in model.modules() if isinstance(module, PredictedSimilarity)]
+    before = [module.keeps for module in predicted]
+    for module in predicted:
+        module.keeps = True
+    try:
+        yield
+    finally:
+        for module, kept in zip(predicted, before, strict=True):
+            module.keeps = kept
+            module.kept = None
 
 
 def similarity_penalty(
     model: nn.Module, *, l1: float = 0.0, l2: float = 0.0, orthogonality: float = 0.0
 ) -> Tensor:
-    r"""A term to add to the loss, summed over the active static similarity of every layer.
+    r"""A term to add to the loss, summed over the active similarity of every layer.
 
     .. math:: \lambda_1 \|M\|_1 + \lambda_2 \|M - I\|_F^2
         + \lambda_\perp \|M^\top M - I\|_F^2
 
     ``l1`` is the paper's soft sparsity; ``l2`` draws M towards the identity, that is, the layer
     towards a plain convolution; ``orthogonality`` keeps M near a rotation. If a layer has several
-    blocks (scope ``"channel"`` or ``"kernel"``), they are summed.
+    blocks (scope ``"channel"`` or ``"kernel"``, or groups of channels), they are summed.
+
+    Of a dynamic layer it takes the M of the last forward pass within :func:`keep_predictions`, and
+    the mean over samples and positions. A dynamic layer that has kept nothing does not count.
 
     Example:
         >>> import neural_similarity as ns
@@ -31,15 +65,22 @@ def similarity_penalty(
         >>> similarity_penalty(model, l1=1.0, l2=1.0).item()     # nine ones, at the identity
         9.0
     """
+    active = [s for module in model.modules() for s in layer_similarities(module).values()]
     terms = []
-    static = [s for module in model.modules() for s in static_similarities(module).values()]
-    for parametrization in static:
-        with without_autocast(next(parametrization.parameters()).device):
-            terms.append(_penalty(parametrization, l1, l2, orthogonality))
+    for similarity in active:
+        with without_autocast(next(chain(similarity.parameters(), similarity.buffers())).device):
+            if isinstance(similarity, PredictedSimilarity):
+                M, count = _kept(similarity)
+            else:
+                M, count = similarity.similarity(), 1
+            if M is not None:
+                terms.append(_penalty(M, similarity.is_diagonal, l1, l2, orthogonality) / count)
     if not terms:
+        what = "without. Call attach or set_similarity first."
+        if active:
+            what = "whose layers kept no M. Call the model within keep_predictions."
         raise AttachError(
-            "similarity_penalty: expected a model with a static similarity that is active, got one "
-            "without. Call attach or set_similarity first."
+            f"similarity_penalty: expected a model with a similarity that is active, got one {what}"
         )
     return torch.stack(terms).sum()
 
@@ -82,11 +123,9 @@ def filter_orthogonality_penalty(model: nn.Module, weight: float = 2e-4) -> Tens
     return weight / 2 * torch.stack(terms).sum()
 
 
-def _penalty(
-    parametrization: SimilarityParametrization, l1: float, l2: float, orthogonality: float
-) -> Tensor:
-    M = parametrization.similarity()
-    if M.dim() == len(parametrization.leading) + 1:
+def _penalty(M: Tensor, diagonal: bool, l1: float, l2: float, orthogonality: float) -> Tensor:
+    """The sum over all M: ``(*leading, n)`` for diagonals and ``(*leading, n, n)`` for matrices."""
+    if diagonal:
         identity, product = torch.ones_like(M), M * M
     else:
         identity, product = torch.eye(M.shape[-1]).to(M).expand_as(M), M.mT @ M
@@ -95,3 +134,15 @@ def _penalty(
         + l2 * (M - identity).square().sum()
         + orthogonality * (product - identity).square().sum()
     )
+
+
+def _kept(similarity: PredictedSimilarity) -> tuple[Tensor | None, int]:
+    """The M of the last forward pass behind its kernel shape, taps last, and how many there are."""
+    if similarity.kept is None:
+        return None, 0
+    diagonal, D = similarity.is_diagonal, similarity.kernel_shape()
+    M = similarity.taps_last(similarity.kept).to(similarity.start.dtype)
+    if D is not None:
+        M = M * (D if diagonal else D.unsqueeze(-1))
+    one = similarity.similarity_groups * similarity.block.size ** (1 if diagonal else 2)
+    return M, max(M.numel() // one, 1)

@@ -32,7 +32,7 @@ _DEMO_SETTINGS = {
 _KEEPS_DEMO = {"data_dir", "threads", "seed", "episodes"}
 _FROM_BACKBONE = (
     "model", "options", "data", "data_dir", "image_size", "structure", "structure_options", "scope",
-    "predictor", "predictor_options", "hidden", "shared",
+    "over", "similarity_groups", "predictor", "predictor_options", "hidden", "shared",
 )  # fmt: skip
 
 

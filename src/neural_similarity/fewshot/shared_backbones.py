@@ -19,9 +19,9 @@ PLAIN = "plain"
 _NETWORK = ("model", "options", "data", "image_size")
 _NOT_TRAINED_WITH = {
     "method", "method_options", "backbone", "similarity", "structure", "structure_options", "scope",
-    "predictor", "predictor_options", "hidden", "shared", "batch_norm", "episodes", "tasks",
-    "epoch_steps", "train_way", "train_shot", "train_query", "data_dir", "device", "threads",
-    "log_every", "checkpoint_minutes",
+    "over", "similarity_groups", "predictor", "predictor_options", "hidden", "shared",
+    "batch_norm", "episodes", "tasks", "epoch_steps", "train_way", "train_shot", "train_query",
+    "data_dir", "device", "threads", "log_every", "checkpoint_minutes",
 }  # fmt: skip
 """Settings that do not decide how a plain network is trained."""
 

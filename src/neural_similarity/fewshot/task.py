@@ -28,7 +28,8 @@ __all__ = ["FewShotTask", "train_method"]
 
 _NETWORK = ("model", "options")
 _SIMILARITY = (
-    "structure", "structure_options", "scope", "predictor", "predictor_options", "hidden", "shared",
+    "structure", "structure_options", "scope", "over", "similarity_groups", "predictor",
+    "predictor_options", "hidden", "shared",
 )  # fmt: skip
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .. import _check
 from .._shapes import pair
 from ..errors import ShapeError
 from ..ops import similarity_conv2d
@@ -20,24 +22,35 @@ __all__ = ["DynamicConv1d", "DynamicConv2d", "DynamicLSTMCell", "DynamicLayer", 
 
 
 class DynamicConv2d(DynamicLayer, nn.Conv2d):
-    r"""``nn.Conv2d`` whose similarity is predicted from its input at every output position.
+    r"""``nn.Conv2d`` whose similarity is predicted from its input.
 
     This is the dynamic similarity of `Liu et al., 2019, Section 3.3
     <https://arxiv.org/abs/1910.13003>`_.
 
     .. math:: y_{n,o,l} = b_o
-        + \sum_c \sum_i \sum_j W_{o,c,i} \, M_\theta(X)_{n,i,j,l} \, X_{n,c,j,l}
+        + \sum_c \sum_i \sum_j W_{o,c,i} \, M_\theta(X)_{n,s(c),i,j,l} \, X_{n,c,j,l}
 
-    The constructor is :class:`torch.nn.Conv2d`'s, with two more arguments by name.
+    with sample n, kernel o, output position l, input channel c in similarity group s(c), kernel tap
+    i and patch tap j. The paper has one group. The constructor is :class:`torch.nn.Conv2d`'s, with
+    four more arguments by name.
 
     Args:
         structure: what M may be, by name or as an object. ``KernelShape(R)`` makes D static and
             predicts R (Section 3.5).
-        predictor: :class:`SpherePredictor` (the default), :class:`ConvPredictor`, or any module
-            ``(input, window) -> (N, parameters, P, Q)``, to whose output the identity is added.
+        predictor: what predicts M, and from what: :class:`PatchPredictor` (the default, the
+            paper's), :class:`ConvPredictor`, :class:`PixelPredictor`, :class:`ImagePredictor`,
+            :class:`PairPredictor`, or any module ``(input, window) -> (N, parameters, P, Q)``, to
+            whose output the identity is added; P and Q may be 1.
+        over: ``"taps"`` (the paper): M is a diagonal or matrix of taps, S·K parameters for a
+            diagonal. ``"channels"``: :math:`M_{s,i,i} = m_s`, S parameters. ``"both"``:
+            :math:`M_{s,i,i} = a_s b_i`, K + S parameters, those of the taps first. The last two
+            need a diagonal.
+        similarity_groups: S, how many groups of neighbouring channels have factors of their own;
+            None means 1 over taps, and every channel otherwise. More than one needs a diagonal.
 
     Cost: the convolution, its similarity (see
-    :func:`~neural_similarity.ops.similarity_conv2d`), and the predictor's two convolutions.
+    :func:`~neural_similarity.ops.similarity_conv2d`), and the predictor. One M an image over
+    channels scales the input and is a plain convolution.
 
     Example:
         >>> import neural_similarity as ns
@@ -56,31 +69,44 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
         kernel = pair(self.kernel_size)
         return {"predictor": (Block(kernel), self.in_channels, kernel)}
 
-    def similarity(self, input: Tensor) -> Tensor:
-        """M for this input: ``(N, K, P, Q)`` or ``(N, K, K, P, Q)``, without the kernel shape."""
-        padded, padding = explicit_padding(self, input if input.dim() == 4 else input[None])
-        return self._predict(padded, padding)
+    def similarity(self, input: Tensor, guide: Tensor | None = None) -> Tensor:
+        """M for this input, without the kernel shape: ``(N, S·K, P, Q)`` or ``(N, K, K, P, Q)``.
 
-    def forward(self, input: Tensor) -> Tensor:
+        For one M an image, P and Q are 1.
+        """
         if input.dim() == 3:
-            return self.forward(input[None])[0]
+            input, guide = input[None], None if guide is None else guide[None]
+        padded, padding = explicit_padding(self, input)
+        window = Window(pair(self.stride), pair(padding), pair(self.dilation))
+        return self._predict(input, padded, window, guide)
+
+    def forward(self, input: Tensor, guide: Tensor | None = None) -> Tensor:
+        """The convolution; ``guide`` is what pairs are compared in, if the predictor takes one."""
+        if input.dim() == 3:
+            return self.forward(input[None], None if guide is None else guide[None])[0]
         if self.active is None:
             return super().forward(input)
         padded, padding = explicit_padding(self, input)
-        weight = self.prediction("predictor").shaped(self.weight)
-        similarity = self._predict(padded, padding)
-        return similarity_conv2d(
-            padded, weight, similarity, self.bias, self.stride, padding, self.dilation, self.groups
-        )
-
-    def _predict(self, padded: Tensor, padding: tuple[int, ...]) -> Tensor:
+        prediction = self.prediction("predictor")
         window = Window(pair(self.stride), pair(padding), pair(self.dilation))
-        M: Tensor = self.prediction("predictor")(padded, window)
+        weight = prediction.shaped(self.weight)
+        _check_fit(self, padded, weight, window)
+        M = self._predict(input, padded, window, guide)
+        return _weighted_conv2d(prediction, padded, weight, M, self.bias, window, self.groups)
+
+    def _predict(
+        self, input: Tensor, padded: Tensor, window: Window, guide: Tensor | None
+    ) -> Tensor:
+        prediction = self.prediction("predictor")
+        if guide is not None:
+            _check_guide(self, input, guide)
+            guide = explicit_padding(self, guide)[0]
+        M: Tensor = prediction(input if prediction.sees_whole_image else padded, window, guide)
         return M
 
 
 class DynamicConv1d(DynamicLayer, nn.Conv1d):
-    """:class:`DynamicConv2d` in one dimension: sequences ``(N, C, L)``.
+    """:class:`DynamicConv2d` in one dimension: sequences ``(N, C, L)``; without a guide.
 
     Example:
         >>> DynamicConv1d(4, 8, 5, padding=2)(torch.randn(2, 4, 20)).shape
@@ -98,15 +124,14 @@ class DynamicConv1d(DynamicLayer, nn.Conv1d):
             return self.forward(input[None])[0]
         if self.active is None:
             return super().forward(input)
-        input, padding = explicit_padding(self, input)
-        predictor = self.prediction("predictor")
+        padded, padding = explicit_padding(self, input)
+        prediction = self.prediction("predictor")
         window = Window((1, self.stride[0]), (0, padding[0]), (1, self.dilation[0]))
-        row = input.unsqueeze(2)  # an image of one row
-        weight = predictor.shaped(self.weight).unsqueeze(2)
-        similarity = predictor(row, window)
-        return similarity_conv2d(row, weight, similarity, self.bias, *window, self.groups).squeeze(
-            2
-        )
+        row = padded.unsqueeze(2)  # an image of one row
+        weight = prediction.shaped(self.weight).unsqueeze(2)
+        _check_fit(self, row, weight, window)
+        M = prediction(input.unsqueeze(2) if prediction.sees_whole_image else row, window)
+        return _weighted_conv2d(prediction, row, weight, M, self.bias, window, self.groups)[:, :, 0]
 
 
 class DynamicLinear(DynamicLayer, nn.Linear):
@@ -197,6 +222,38 @@ class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
         return torch.lstm_cell(
             input, (hidden, memory), weight_ih, weight_hh, self.bias_ih, self.bias_hh
         )
+
+
+def _check_fit(layer: DynamicLayer, input: Tensor, weight: Tensor, window: Window) -> None:
+    """Raise if the layer cannot take the input, before a predictor says it in its own words."""
+    _check.conv_output_shape(type(layer).__name__, input, weight, None, *window, layer.groups)
+
+
+def _check_guide(layer: DynamicLayer, input: Tensor, guide: Tensor) -> None:
+    N, _, H, W = input.shape
+    if guide.dim() != 4 or (guide.shape[0], *guide.shape[2:]) != (N, H, W):
+        raise ShapeError(
+            f"{type(layer).__name__}: expected a guide of shape ({N}, C, {H}, {W}), got "
+            f"{_check.shape(guide)}. It has a pixel for every pixel of the input."
+        )
+
+
+def _weighted_conv2d(
+    prediction: PredictedSimilarity,
+    input: Tensor,
+    weight: Tensor,
+    M: Tensor,
+    bias: Tensor | None,
+    window: Window,
+    groups: int,
+) -> Tensor:
+    """The convolution with M; factors of channels alone, one an image, only scale the input."""
+    S = prediction.similarity_groups
+    if prediction.span.over == "channels" and M.shape[-2:] == (1, 1):
+        factors = M[:, :: M.shape[1] // S]  # the same at all taps
+        scale = factors.repeat_interleave(input.shape[1] // S, 1)
+        return F.conv2d(input * scale.to(input.dtype), weight, bias, *window, groups)
+    return similarity_conv2d(input, weight, M, bias, *window, groups, S)
 
 
 def mix(features: Tensor, similarity: Tensor) -> Tensor:

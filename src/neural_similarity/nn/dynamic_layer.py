@@ -15,7 +15,8 @@ from .layer_hooks import accept_missing_similarity
 from .names import DEFAULT_NAME, child_name
 from .own_forward import OwnPadding
 from .predicted import PredictedSimilarity, predicted_numbers
-from .predictors import ConvPredictor, PredictorConfig, SpherePredictor, TwoLayers
+from .predictors import PatchConfig, PredictorConfig, SpherePredictor
+from .spans import Over, Span
 
 if TYPE_CHECKING:
     from .dynamic_similarity import DynamicSimilarity
@@ -32,6 +33,7 @@ class Installed:
 
     structure: Structure
     block_size: int | None
+    span: Span
     config: DynamicSimilarity | None = None
     sites: tuple[str, ...] = ()
 
@@ -61,13 +63,16 @@ class DynamicLayer(nn.Module):
         structure: str | Structure = "diagonal",
         predictor: PredictorConfig | nn.Module | None = None,
         block_size: int | None = None,
+        over: Over = "taps",
+        similarity_groups: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)  # the stock layer's constructor
         where = type(self).__name__
-        resolved = structures.resolve(structure, where)
-        predictions = predictions_for(type(self), self, resolved, predictor, block_size, where)
-        self.install(Installed(resolved, block_size), predictions)
+        installed = Installed(
+            structures.resolve(structure, where), block_size, Span(over, similarity_groups)
+        )
+        self.install(installed, predictions_for(type(self), self, installed, predictor, where))
 
     def sites(self, block_size: int | None) -> Sites:
         """What the layer has to predict; reads only the attributes of the stock layer."""
@@ -137,29 +142,58 @@ NetworkMaker = Callable[[PredictorConfig, int, int, "tuple[int, int] | None"], n
 def predictions_for(
     cls: type[DynamicLayer],
     module: nn.Module,
-    structure: Structure,
+    installed: Installed,
     predictor: PredictorConfig | nn.Module | None,
-    block_size: int | None,
     where: str,
-    make_network: NetworkMaker = TwoLayers,
+    make_network: NetworkMaker | None = None,
 ) -> dict[str, PredictedSimilarity]:
     """The predictors that would make ``module`` a layer of class ``cls``; changes nothing."""
     if predictor is None:
         predictor = SpherePredictor()
-    if not isinstance(predictor, SpherePredictor | ConvPredictor | nn.Module):
-        raise AttachError(
-            f"{where}: expected predictor to be a SpherePredictor, a ConvPredictor or an "
-            f"nn.Module, got {predictor!r}."
-        )
-    predictions = {}
-    for site, (block, channels, kernel_size) in cls.sites(module, block_size).items():  # type: ignore[arg-type]
+    check_predictor(predictor, installed, where)
+    structure, predictions = installed.structure, {}
+    sites = cls.sites(module, installed.block_size)  # type: ignore[arg-type]
+    for site, (block, channels, kernel_size) in sites.items():
         structure.check(block, where)
-        if isinstance(predictor, nn.Module):
-            network, residual = predictor, True
+        if kernel_size is None:
+            span = _span_of_features(installed.span, predictor, where)
         else:
+            span = installed.span.for_channels(channels, where)
+        network, residual = predictor, True
+        if isinstance(predictor, PredictorConfig):
             config = predictor.for_structure(structure, dense=kernel_size is None)
-            outputs = predicted_numbers(structure, block)
-            network = make_network(config, channels, outputs, kernel_size)
-            residual = config.residual
-        predictions[site] = PredictedSimilarity(network, structure, block, residual)
+            outputs = predicted_numbers(structure, block, span)
+            make = make_network or _own_network
+            network, residual = make(config, channels, outputs, kernel_size), config.residual
+        assert isinstance(network, nn.Module)
+        predictions[site] = PredictedSimilarity(network, structure, block, residual, span)
     return predictions
+
+
+def check_predictor(predictor: object, installed: Installed, where: str) -> None:
+    """Raise if M of this structure and span cannot be predicted so."""
+    if not isinstance(predictor, PredictorConfig | nn.Module):
+        raise AttachError(
+            f"{where}: expected predictor to be a PatchPredictor, ConvPredictor, PixelPredictor, "
+            f"ImagePredictor, PairPredictor or an nn.Module, got {predictor!r}."
+        )
+    installed.span.check(installed.structure, where)
+    if isinstance(predictor, PredictorConfig):
+        predictor.check(installed.structure, installed.span, where)
+
+
+def _own_network(
+    config: PredictorConfig, channels: int, outputs: int, kernel_size: tuple[int, int] | None
+) -> nn.Module:
+    return config.network(channels, outputs, kernel_size)
+
+
+def _span_of_features(span: Span, predictor: object, where: str) -> Span:
+    """The span in a layer without positions, after checks."""
+    span.refuse_features(where)
+    if isinstance(predictor, PredictorConfig) and not isinstance(predictor, PatchConfig):
+        raise AttachError(
+            f"{where}: expected a PatchPredictor or ConvPredictor for a layer without positions, "
+            f"got {type(predictor).__name__}. There is no {predictor.source} to predict from."
+        )
+    return Span(groups=1)

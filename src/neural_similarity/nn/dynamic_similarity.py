@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,18 +12,18 @@ from .._json import Side, build
 from ..errors import AttachError, FileFormatError
 from ..structures import Structure
 from .dynamic_class import dynamic_class, make_dynamic
-from .dynamic_layer import Installed, predictions_for
+from .dynamic_layer import Installed, NetworkMaker, check_predictor, predictions_for
 from .names import DEFAULT_NAME
 from .predicted import PredictedSimilarity
 from .predictors import (
-    ConvPredictor,
+    PatchConfig,
     PredictorConfig,
     SpherePredictor,
-    TwoLayers,
     Window,
     predictor_from_config,
     size_preserving,
 )
+from .spans import Over, Span
 from .targets import check_targets
 
 __all__ = ["DynamicSimilarity"]
@@ -37,13 +37,21 @@ class DynamicSimilarity:
 
     Args:
         structure: a name or a structure; ``KernelShape(R)`` keeps D static and predicts R.
-        predictor: :class:`SpherePredictor` or :class:`ConvPredictor`.
+        predictor: what predicts M, and from what: :class:`PatchPredictor` (the paper's, also called
+            :class:`SpherePredictor`), :class:`ConvPredictor`, :class:`PixelPredictor`,
+            :class:`ImagePredictor` or :class:`PairPredictor`.
         shared: False gives each layer its own predictor (disjoint). True makes one predictor for
             all layers with the same kernel size, behind a 3×3 adaptation to ``shared_width``
-            channels for each input width (Section 3.3.2).
+            channels for each input width (Section 3.3.2). For predictors from patches only.
         shared_width: how many channels the adaptations return.
         block_size: for Linear and LSTMCell, how many input features one M spans; None means all.
         target_modules, exclude_modules: as in :class:`StaticSimilarity`.
+        over: what M spans in a convolution. ``"taps"``: a factor for each kernel tap, or a matrix
+            of taps (the paper). ``"channels"``: a factor for each group of channels, the same at
+            all taps. ``"both"``: the product of a factor for the tap and one for the group. The
+            last two need a diagonal.
+        similarity_groups: how many groups of channels have factors of their own; None means one
+            group over taps, and every channel otherwise. More than one needs a diagonal.
 
     Example:
         >>> import neural_similarity as ns
@@ -51,9 +59,12 @@ class DynamicSimilarity:
         >>> model = ns.attach(model, DynamicSimilarity(predictor=SpherePredictor(hidden=4)))
         >>> type(model[2]).__name__
         'DynamicConv2d'
-    """
 
-    skips_single_taps: ClassVar[bool] = True  # one tap has nothing to predict but a gain
+        One factor for each channel and tap, from the average of the image:
+
+        >>> both = DynamicSimilarity(predictor=ns.ImagePredictor(hidden=4), over="both")
+        >>> model = ns.attach(nn.Sequential(nn.Conv2d(3, 8, 3)), both)
+    """
 
     structure: str | Structure = "diagonal"
     predictor: PredictorConfig = field(default_factory=SpherePredictor)
@@ -62,39 +73,57 @@ class DynamicSimilarity:
     block_size: int | None = None
     target_modules: str | tuple[str, ...] | list[str] | None = None
     exclude_modules: str | tuple[str, ...] | list[str] = ()
+    over: Over = "taps"
+    similarity_groups: int | None = None
 
     def __post_init__(self) -> None:
         structures.resolve(self.structure, "DynamicSimilarity")
         check_targets(
             "DynamicSimilarity", self.target_modules, self.exclude_modules, self.block_size
         )
-        for name in ("block_size", "shared_width"):
+        for name in ("block_size", "shared_width", "similarity_groups"):
             object.__setattr__(self, name, _check.plain_number(getattr(self, name)))
         if not _check.is_whole(self.shared_width) or self.shared_width < 1:
             raise AttachError(
                 f"DynamicSimilarity: expected shared_width of at least 1, got "
                 f"{self.shared_width!r}."
             )
-        if not isinstance(self.predictor, SpherePredictor | ConvPredictor):
+        if isinstance(self.predictor, nn.Module):
             raise AttachError(
-                f"DynamicSimilarity: expected predictor to be a SpherePredictor or ConvPredictor, "
-                f"got {type(self.predictor).__name__}. Each layer needs a predictor of its size. "
-                f"Pass a module to one layer instead, as DynamicConv2d(predictor=...)."
+                f"DynamicSimilarity: expected predictor to be a configuration such as "
+                f"PatchPredictor(), got {type(self.predictor).__name__}. Each layer needs a "
+                f"predictor of its size. Pass a module to one layer instead, as "
+                f"DynamicConv2d(predictor=...)."
             )
+        check_predictor(self.predictor, self._installed(), "DynamicSimilarity")
+        if self.shared and not isinstance(self.predictor, PatchConfig):
+            raise AttachError(
+                f"DynamicSimilarity: expected a PatchPredictor or ConvPredictor with shared=True, "
+                f"got {type(self.predictor).__name__}. Only predictors from patches are shared: "
+                f"the others are small. Leave shared out."
+            )
+
+    @property
+    def skips_single_taps(self) -> bool:
+        """Whether a 1×1 kernel has nothing to predict but a gain."""
+        return self._installed().span.is_papers
+
+    def _installed(self) -> Installed:
+        structure = structures.resolve(self.structure, "DynamicSimilarity")
+        return Installed(structure, self.block_size, Span(self.over, self.similarity_groups), self)
 
     def prepare(
         self, chosen: dict[str, nn.Module], name: str = DEFAULT_NAME
     ) -> dict[str, dict[str, PredictedSimilarity]]:
         """The predictors for each layer, after all checks; changes nothing."""
-        structure = structures.resolve(self.structure, "DynamicSimilarity")
-        make = _SharedNetworks(self.shared_width) if self.shared else TwoLayers
+        make: NetworkMaker | None = _SharedNetworks(self.shared_width) if self.shared else None
+        installed = self._installed()
         return {
             path: predictions_for(
                 dynamic_class(module, path or "model"),
                 module,
-                structure,
+                installed,
                 self.predictor,
-                self.block_size,
                 path or "model",
                 make,
             )
@@ -108,9 +137,7 @@ class DynamicSimilarity:
         name: str = DEFAULT_NAME,
     ) -> None:
         """Make a layer dynamic, in place, or add to a dynamic one; its parameters do not change."""
-        layer = make_dynamic(module)
-        installed = Installed(structures.resolve(self.structure), self.block_size, self)
-        layer.install(installed, similarities, name)
+        make_dynamic(module).install(self._installed(), similarities, name)
 
     def to_config(self) -> dict[str, Any]:
         """Plain values, for a file; without the targets, because the file lists every layer."""
@@ -121,6 +148,8 @@ class DynamicSimilarity:
             "shared": self.shared,
             "shared_width": self.shared_width,
             "block_size": self.block_size,
+            "over": self.over,
+            "similarity_groups": self.similarity_groups,
         }
 
     @classmethod
@@ -133,6 +162,8 @@ class DynamicSimilarity:
             saved.shared,
             saved.shared_width,
             saved.block_size,
+            over=saved.over,
+            similarity_groups=saved.similarity_groups,
         )
 
 
@@ -145,6 +176,8 @@ class _Saved:
     shared: bool
     shared_width: Side
     block_size: int | None
+    over: Over = "taps"  # files of earlier versions do not say
+    similarity_groups: int | None = None
 
 
 class _SharedNetworks:
@@ -164,7 +197,7 @@ class _SharedNetworks:
     ) -> nn.Module:
         core, adaptation = (outputs, kernel_size), (channels, kernel_size)
         if core not in self.cores:
-            self.cores[core] = TwoLayers(config, self.width, outputs, kernel_size)
+            self.cores[core] = config.network(self.width, outputs, kernel_size)
         if adaptation not in self.adaptations:
             self.adaptations[adaptation] = self._adaptation(channels, kernel_size)
         return _SharedNetwork(self.adaptations[adaptation], self.cores[core])

@@ -19,7 +19,7 @@ from .positions import (
     SelfAttention2d,
     StaticPositions,
 )
-from .predictors import PredictorConfig
+from .predictors import PatchConfig, PredictorConfig
 
 __all__ = ["GlobalSimilarityConv2d"]
 
@@ -152,6 +152,11 @@ def _check_options(
             f"{where}: expected a predictor with structure 'diagonal' and no size, got structure "
             f"{structure!r} and size {size}. A predictor predicts one parameter at each position "
             f"of any map. For a matrix from the input use 'attention'."
+        )
+    elif isinstance(predictor, PredictorConfig) and not isinstance(predictor, PatchConfig):
+        raise ShapeError(
+            f"{where}: expected predictor to be a PatchPredictor or ConvPredictor, got "
+            f"{predictor!r}. A mask is predicted from the patch around each position."
         )
     elif predictor is None and size is None:
         raise ShapeError(

@@ -15,7 +15,7 @@ from ..errors import ResizedMaskWarning, ShapeError
 from ..ops import mix_positions, position_attention
 from ..structures import Block, Structure
 from .predicted import PredictedSimilarity
-from .predictors import PredictorConfig, TwoLayers, Window
+from .predictors import PredictorConfig, Window
 
 __all__ = [
     "PlainAttention",
@@ -117,7 +117,7 @@ class PredictedMask(PositionSimilarity):
         residual = True
         if isinstance(predictor, PredictorConfig):
             config, residual = predictor.for_structure(structure), predictor.residual
-            predictor = TwoLayers(config, channels, 1, kernel_size)
+            predictor = config.network(channels, 1, kernel_size)
         self.predictor = PredictedSimilarity(predictor, structure, Block((1,)), residual)
 
     def similarity(self, input: Tensor) -> Tensor:

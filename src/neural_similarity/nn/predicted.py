@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from .. import _check
 from ..errors import ShapeError
 from ..structures import Block, Structure
-from .predictors import Window
+from .predictors import PredictorNetwork, Window
+from .spans import Span
 
 __all__ = ["PredictedSimilarity", "predicted_numbers"]
 
 _WHOLE = Window()
+_PAPERS = Span(groups=1)
 
 
 class PredictedSimilarity(nn.Module):
@@ -22,22 +24,35 @@ class PredictedSimilarity(nn.Module):
 
     Args:
         network: any module ``(input, window) -> (N, parameters, *positions)``, with as many
-            parameters as :func:`predicted_numbers` returns.
+            parameters as :func:`predicted_numbers` returns. One that needs a guide is called as
+            ``(input, window, guide)``.
         structure: what M may be. The network predicts the parameters that a static similarity of
             this structure would learn, as the difference from those of the identity. A kernel shape
             is not predicted: it is learned here.
         block: the taps M spans.
         residual: whether the identity is added to the network's output.
+        span: whether M spans taps, channels or both, with the number of groups of channels.
+
+    Attributes:
+        keeps: whether :attr:`kept` holds the M of the last forward pass, with its gradient.
     """
 
     start: Tensor
+    keeps: bool = False
+    kept: Tensor | None = None
 
     def __init__(
-        self, network: nn.Module, structure: Structure, block: Block, residual: bool
+        self,
+        network: nn.Module,
+        structure: Structure,
+        block: Block,
+        residual: bool,
+        span: Span = _PAPERS,
     ) -> None:
         super().__init__()
         self.network = network
         self.block = block
+        self.span = span
         self.residual = residual
         self.structure = structure
         self.inner = structure.predicted
@@ -48,6 +63,8 @@ class PredictedSimilarity(nn.Module):
 
     def _beginning(self) -> Tensor:
         _, start = _predicted_start(self.inner, self.block)
+        if not self.span.is_papers:
+            start = torch.ones(predicted_numbers(self.structure, self.block, self.span))
         return start if self.residual else start * 0
 
     def reset_parameters(self) -> None:
@@ -67,17 +84,19 @@ class PredictedSimilarity(nn.Module):
         with torch.no_grad(), torch.device("cpu"):
             self.start.copy_(self._beginning())
 
-    def forward(self, input: Tensor, window: Window = _WHOLE) -> Tensor:
-        """``(N, K, *positions)`` or ``(N, K, K, *positions)``, without the kernel shape."""
-        predicted: Tensor = self.network(input, window)
-        count = self.start.numel()
-        if predicted.dim() < 2 or predicted.shape[1] != count:
-            raise ShapeError(
-                f"predictor: expected {count} parameters at each position for structure "
-                f"{self.inner.name!r} with {self.block.size} taps, got output of shape "
-                f"{_check.shape(predicted)}. Give the predictor {count} output channels."
-            )
+    def forward(
+        self, input: Tensor, window: Window = _WHOLE, guide: Tensor | None = None
+    ) -> Tensor:
+        """``(N, S·K, *positions)`` or ``(N, K, K, *positions)``, without the kernel shape."""
+        M = self._similarity(self._predicted(input, window, guide))
+        if self.keeps:
+            self.kept = M
+        return M
+
+    def _similarity(self, predicted: Tensor) -> Tensor:
         batch, positions = predicted.shape[0], predicted.shape[2:]
+        if not self.span.is_papers:
+            return self._spread(predicted + self.start.reshape(-1, *(1 for _ in positions)))
         if self.inner.has_free_entries:
             numbers = predicted + self.start.reshape(-1, *(1 for _ in positions))
             return numbers.reshape(batch, *self.start.shape, *positions)
@@ -86,10 +105,72 @@ class PredictedSimilarity(nn.Module):
         taps = M.dim() - 1 - len(positions)
         return M.movedim(tuple(range(-taps, 0)), tuple(range(1, 1 + taps)))
 
+    def _predicted(self, input: Tensor, window: Window, guide: Tensor | None) -> Tensor:
+        ours = isinstance(self.network, PredictorNetwork)
+        if guide is not None and ours and not self.network.takes_guide:
+            raise ShapeError(
+                f"predictor: expected no guide for {type(self.network.config).__name__}, got one "
+                f"of shape {_check.shape(guide)}. It predicts from the input alone. Leave the "
+                f"guide out, or use PairPredictor(guide_channels=...)."
+            )
+        predicted: Tensor = self.network(input, window, *([] if guide is None else [guide]))
+        count = self.start.numel()
+        if predicted.dim() < 2 or predicted.shape[1] != count:
+            span = "" if self.span.is_papers else f" {self.span.text}"
+            raise ShapeError(
+                f"predictor: expected {count} parameters at each position for structure "
+                f"{self.inner.name!r} with {self.block.size} taps{span}, got output of shape "
+                f"{_check.shape(predicted)}. Give the predictor {count} output channels."
+            )
+        return predicted
+
+    def _spread(self, factors: Tensor) -> Tensor:
+        """One factor for every tap of every group: ``(N, S·K, *positions)``."""
+        taps, groups = self.block.size, self.similarity_groups
+        if self.span.over == "channels":
+            return factors.repeat_interleave(taps, 1)
+        if self.span.over == "both":
+            of_taps, of_groups = factors.split((taps, groups), 1)
+            return (of_groups.unsqueeze(2) * of_taps.unsqueeze(1)).flatten(1, 2)
+        return factors
+
+    def taps_last(self, M: Tensor) -> Tensor:
+        """What ``forward`` returns as ``(N, *positions, K)`` or ``(N, *positions, K, K)``.
+
+        With several groups of channels it is ``(N, *positions, S, K)``.
+        """
+        if not self.is_diagonal:
+            return M.movedim((1, 2), (-2, -1))
+        M = M.movedim(1, -1)
+        S = self.similarity_groups
+        return M if S == 1 else M.unflatten(-1, (S, -1))
+
+    @property
+    def label(self) -> str:
+        """For people: what M is, what it spans and from what it is predicted."""
+        words = [f"dynamic {self.structure.label}"]
+        if not self.span.is_papers:
+            words.append(self.span.text)
+        ours = isinstance(self.network, PredictorNetwork)
+        if ours and (source := self.network.config.source) != "patch":
+            words.append(f"from {source}")
+        return ", ".join(words)
+
+    @property
+    def similarity_groups(self) -> int:
+        """S, how many groups of channels have a diagonal of their own."""
+        return self.span.groups or 1
+
+    @property
+    def sees_whole_image(self) -> bool:
+        """Whether M comes from the whole image, which is then given without padding."""
+        return isinstance(self.network, PredictorNetwork) and self.network.config.source == "image"
+
     @property
     def is_diagonal(self) -> bool:
         """Whether M is given by its diagonal alone."""
-        return self.inner.similarity({self.name: self.start}, self.block).dim() == 1
+        _, start = _predicted_start(self.inner, self.block)
+        return self.inner.similarity({self.name: start}, self.block).dim() == 1
 
     def kernel_shape(self) -> Tensor | None:
         """The diagonal of D, if there is a kernel shape."""
@@ -118,6 +199,7 @@ def _predicted_start(structure: Structure, block: Block) -> tuple[str, Tensor]:
     return name, start
 
 
-def predicted_numbers(structure: Structure, block: Block) -> int:
+def predicted_numbers(structure: Structure, block: Block, span: Span = _PAPERS) -> int:
     """How many parameters a network predicts at each position."""
-    return _predicted_start(structure.predicted, block)[1].numel()
+    of_taps, groups = _predicted_start(structure.predicted, block)[1].numel(), span.groups or 1
+    return {"taps": groups * of_taps, "channels": groups, "both": groups + of_taps}[span.over]

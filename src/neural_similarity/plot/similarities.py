@@ -78,7 +78,8 @@ def draw_dynamic(model: nn.Module, image: Tensor, path: str | os.PathLike[str]) 
     """Draw the M that every dynamic layer predicts for one image, as PNG; one row per layer.
 
     A row shows the mean of M over the image, a kernel shape D if there is one, how far M is from
-    the identity at each position, and the entries of M that vary most over the image.
+    the identity at each position, and the entries of M that vary most over the image. If groups of
+    channels have their own M, it is their mean. One M an image has no positions to show.
 
     Args:
         model: a model with dynamic layers. Its mode is not changed: call ``eval()`` first.
@@ -151,8 +152,12 @@ def _static_tiles(name: str, similarity: SimilarityParametrization) -> Iterator[
 
 
 def _draw_layer(panels: list[Axes], name: str, similarity: PredictedSimilarity, M: Tensor) -> None:
-    """Draw one row; ``M`` is ``(P, Q, K)`` or ``(P, Q, K, K)``, or has no positions."""
+    """Draw one row; ``M`` is ``(P, Q, [S,] K)`` or ``(P, Q, K, K)``, or has no positions."""
     diagonal, block = similarity.is_diagonal, similarity.block
+    if similarity.similarity_groups > 1:
+        M, name = M.mean(-2), f"{name}, mean of {similarity.similarity_groups}"
+    if M.shape[:2] == (1, 1) and M.dim() > 2:  # one M an image
+        M = M[0, 0]
     taps = 1 if diagonal else 2
     difference = difference_from_identity(M, diagonal)
     has_positions = difference.dim() > taps

@@ -25,7 +25,7 @@ from ..errors import DataError, RunError
 from ..models import create_model
 from ..nn.dynamic_similarity import DynamicSimilarity
 from ..nn.inventory import static_similarities
-from ..nn.predictors import ConvPredictor, SpherePredictor
+from ..nn.predictors import PREDICTORS, PatchPredictor
 from ..nn.static import StaticSimilarity
 from .config import TrainConfig
 from .distributed import World
@@ -59,10 +59,17 @@ def build_similarity(config: Settings) -> StaticSimilarity | DynamicSimilarity |
     )
     if kind == "static":
         return StaticSimilarity(structure, config.scope)  # type: ignore[arg-type]
-    make = {"sphere": SpherePredictor, "conv": ConvPredictor}[config.predictor]
-    options = {"hidden": config.hidden, **config.predictor_options}
-    predictor = _with_options("predictor_options", make, options)
-    return DynamicSimilarity(structure, predictor, config.shared)
+    make = {**PREDICTORS, "patch": PatchPredictor}[config.predictor]
+    size = "channels" if config.predictor == "pair" else "hidden"
+    default = {} if config.hidden is None else {size: config.hidden}
+    predictor = _with_options("predictor_options", make, {**default, **config.predictor_options})
+    return DynamicSimilarity(
+        structure,
+        predictor,
+        config.shared,
+        over=config.over,  # type: ignore[arg-type]
+        similarity_groups=config.similarity_groups,
+    )
 
 
 def build_model(config: Settings, num_classes: int, in_channels: int, image_size: int) -> nn.Module:

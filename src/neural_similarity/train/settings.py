@@ -18,7 +18,8 @@ __all__ = ["COMMANDS", "SIMILARITIES", "Settings", "check_kind", "setting"]
 
 SIMILARITIES = ("none", "static", "dynamic")
 OPTIMIZERS = {"sgd": 0.1, "adam": 1e-3}  # with their default learning rates, as in the paper
-PREDICTORS = ("sphere", "conv")
+PREDICTORS = ("patch", "sphere", "conv", "pixel", "image", "pair")
+OVER = ("taps", "channels", "both")
 COMMANDS = {"train": "nsl train", "fewshot": "nsl fewshot train"}
 """The command that creates runs of each kind."""
 
@@ -50,12 +51,23 @@ class Settings:
         metadata={"help": "options of the structure: structure_options.keep=0.3"},
     )
     scope: str = setting("layer", "what shares one static M: layer, channel, kernel or full")
-    predictor: str = setting("sphere", "network that predicts a dynamic M: sphere or conv")
+    over: str = setting("taps", "what a dynamic M spans: taps, channels or both")
+    similarity_groups: int | None = setting(
+        None, "groups of channels with a dynamic M of their own; default: 1 over taps, else all"
+    )
+    predictor: str = setting(
+        "sphere",
+        "what predicts a dynamic M: sphere (or patch, the same), conv, pixel, image or pair",
+    )
     predictor_options: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "options of the predictor: predictor_options.start=authors"},
     )
-    hidden: int | None = setting(None, "hidden units of predictors; default: 64 (matrices: 128)")
+    hidden: int | None = setting(
+        None,
+        "hidden units of predictors, or channels of pairs; default: 64 (matrices: 128), and 8 for "
+        "pixel, image and pair",
+    )
     shared: bool = setting(False, "one predictor for all layers with the same kernel size")
 
     epochs: float = setting(30.0, "passes over the training images")
@@ -97,12 +109,13 @@ class Settings:
             ("similarity", self.similarities),
             ("optimizer", OPTIMIZERS),
             ("predictor", PREDICTORS),
+            ("over", OVER),
             ("schedule", SCHEDULES),
         ):
             _check.known_name("configuration", name, getattr(self, name), choices)
         self.at_least(0, "grad_clip", "weight_decay", "predictor_decay", "similarity_decay",
                       "checkpoint_minutes", "momentum", "seed")  # fmt: skip
-        self.at_least(1, "batch_size", "eval_every", "log_every", "threads")
+        self.at_least(1, "batch_size", "eval_every", "log_every", "threads", "similarity_groups")
         self.above(0, "steps", "lr", "image_size", "hidden")
         if self.threads is not None and self.threads > 1024:
             raise RunError(f"configuration: expected at most 1024 threads, got {self.threads}.")

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from torch import nn
 
-from ...nn.predictors import TwoLayers
+from ...nn.predictors import PredictorNetwork
 from ..inner_loop.episode_parameters import similarity_names, with_similarity
 from ..network import FewShotNetwork
 from .meta_static import MetaSimilarity
@@ -48,16 +48,10 @@ class MetaDynamic(MetaSimilarity):
         fixed = {
             id(parameter)
             for module in network.backbone.modules()
-            if isinstance(module, TwoLayers) and self.part != "all"
-            for parameter in self._fixed(module)
+            if isinstance(module, PredictorNetwork) and self.part != "all"
+            for layer in module.early_layers(gains=self.part == "gains")
+            for parameter in layer.parameters()
         }
         parameters = dict(network.backbone.named_parameters())
         names = similarity_names(network.backbone)
         return [name for name in names if id(parameters[name]) not in fixed]
-
-    def _fixed(self, predictor: TwoLayers) -> list[nn.Parameter]:
-        """The parameters of a predictor that no episode adapts."""
-        before = [predictor.first, predictor.first_norm]
-        if self.part == "gains" and not isinstance(predictor.last_norm, nn.Identity):
-            before.append(predictor.last)
-        return [parameter for module in before for parameter in module.parameters()]

@@ -1,4 +1,4 @@
-"""Networks that predict a similarity from the input (Section 3.3, Appendix A).
+"""M from the patch (Section 3.3, Appendix A): the paper's predictor, and a plain one.
 
 :class:`SpherePredictor` and :class:`ConvPredictor` are configurations. :class:`TwoLayers` is the
 network. A predictor has two layers. The first has the kernel size, stride, padding and dilation of
@@ -10,42 +10,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, Self, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import _check
-from .._json import build
-from ..errors import FileFormatError, ShapeError
-from ..ops.sphere import EPS, sphere_conv2d, sphere_linear
-from ..structures import Structure
+from ... import _check
+from ...errors import ShapeError
+from ...ops.sphere import EPS, sphere_conv2d, sphere_linear
+from ...structures import Structure
+from .base import PredictorConfig, PredictorNetwork
+from .windows import Window
 
-__all__ = [
-    "ConvPredictor",
-    "PredictorConfig",
-    "SpherePredictor",
-    "TwoLayers",
-    "Window",
-    "predictor_from_config",
-    "size_preserving",
-]
+__all__ = ["ConvPredictor", "PatchConfig", "SpherePredictor", "TwoLayers", "size_preserving"]
 
 Start = Literal["identity", "authors"]
 Output = Literal["none", "normalized", "sigmoid"]
 
 
-class Window(NamedTuple):
-    """Stride, padding and dilation of a layer."""
-
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
-
-
 @dataclass(frozen=True)
-class PredictorConfig:
-    """What all predictors have in common; use one of the two classes below.
+class PatchConfig(PredictorConfig):
+    """What both predictors have in common; use one of the two classes below.
 
     Args:
         hidden: hidden units; None means the paper's 64 for a diagonal and 128 otherwise.
@@ -66,7 +51,7 @@ class PredictorConfig:
     first_scale: float = 0.1
     last_scale: float = 0.001
 
-    kind: ClassVar[str]
+    source: ClassVar[str] = "patch"
 
     def __post_init__(self) -> None:
         where = type(self).__name__
@@ -80,7 +65,7 @@ class PredictorConfig:
                 f"would start at zero and stay there. Use start='authors'."
             )
 
-    def for_structure(self, structure: Structure, dense: bool = False) -> PredictorConfig:
+    def for_structure(self, structure: Structure, dense: bool = False) -> Self:
         """Replace None by the paper's choice; ``dense`` means fully connected."""
         diagonal = structure.predicted.name == "diagonal"
         hidden = (64 if diagonal else 128) if self.hidden is None else self.hidden
@@ -92,13 +77,14 @@ class PredictorConfig:
     def _default_batch_norm(self, diagonal: bool) -> bool:
         return diagonal
 
-    def to_config(self) -> dict[str, Any]:
-        """Plain values, for a file."""
-        return {"kind": self.kind, **vars(self)}
+    def network(
+        self, channels: int, outputs: int, kernel_size: tuple[int, int] | None
+    ) -> TwoLayers:
+        return TwoLayers(self, channels, outputs, kernel_size)
 
 
 @dataclass(frozen=True)
-class SpherePredictor(PredictorConfig):
+class SpherePredictor(PatchConfig):
     """The paper's predictor: SphereConv, ReLU, convolution, plus the identity.
 
     SphereConv is from `Liu et al., 2017 <https://arxiv.org/abs/1711.03189>`_.
@@ -118,7 +104,7 @@ class SpherePredictor(PredictorConfig):
 
 
 @dataclass(frozen=True)
-class ConvPredictor(PredictorConfig):
+class ConvPredictor(PatchConfig):
     """A plain two-layer CNN, for comparison (Table 1); it needs a bounded output to converge.
 
     Args:
@@ -137,20 +123,14 @@ class ConvPredictor(PredictorConfig):
         return False
 
 
-def predictor_from_config(config: dict[str, Any]) -> PredictorConfig:
-    """The configuration that ``to_config`` described."""
-    kinds: dict[str, type[PredictorConfig]] = {c.kind: c for c in (SpherePredictor, ConvPredictor)}
-    _check.known_name("predictor", "kind", config["kind"], kinds)
-    options = {name: value for name, value in config.items() if name != "kind"}
-    return build(kinds[config["kind"]], options, "predictor", FileFormatError)
-
-
-class TwoLayers(nn.Module):
+class TwoLayers(PredictorNetwork):
     """The network that predicts: convolutional with a kernel size, fully connected without."""
+
+    config: PatchConfig
 
     def __init__(
         self,
-        config: PredictorConfig,
+        config: PatchConfig,
         channels: int,
         outputs: int,
         kernel_size: tuple[int, int] | None,
@@ -192,6 +172,10 @@ class TwoLayers(nn.Module):
         if kind == "normalized":
             return output / (output.square().sum(1, keepdim=True) + EPS).sqrt()
         return output.sigmoid() - 0.5 if kind == "sigmoid" else output
+
+    def early_layers(self, gains: bool) -> list[nn.Module]:
+        has_gains = not isinstance(self.last_norm, nn.Identity)
+        return [self.first, self.first_norm, *([self.last] if gains and has_gains else [])]
 
     def _first(self, input: Tensor, window: Window) -> Tensor:
         weight, config = self.first.weight, self.config

@@ -1,0 +1,64 @@
+"""Networks that predict a similarity from the input (Section 3.3, Appendix A).
+
+==========================  ======================================  ============================
+predictor                   predicts M from                         prediction
+==========================  ======================================  ============================
+:class:`PatchPredictor`     the patch, by two 3×3 layers            one M a position (the paper)
+:class:`ConvPredictor`      the patch, by two plain 3×3 layers      one M a position
+:class:`PixelPredictor`     the pixel under the patch's centre      one M a position
+:class:`ImagePredictor`     the average over the image              one M an image
+:class:`PairPredictor`      pairs of the centre and each tap        one M a position
+==========================  ======================================  ============================
+
+Each is a configuration that makes a network for a layer. :class:`SpherePredictor` is the name of
+:class:`PatchPredictor` after the operation in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import _check
+from ..._json import build
+from ...errors import FileFormatError
+from .base import Gate, PredictorConfig, PredictorNetwork
+from .image import ImagePredictor
+from .pair import PairNetwork, PairPredictor
+from .patch import ConvPredictor, PatchConfig, SpherePredictor, TwoLayers, size_preserving
+from .pixel import PixelPredictor
+from .windows import Window, centre_pixels
+
+__all__ = [
+    "PREDICTORS",
+    "ConvPredictor",
+    "Gate",
+    "ImagePredictor",
+    "PairNetwork",
+    "PairPredictor",
+    "PatchConfig",
+    "PatchPredictor",
+    "PixelPredictor",
+    "PredictorConfig",
+    "PredictorNetwork",
+    "SpherePredictor",
+    "TwoLayers",
+    "Window",
+    "centre_pixels",
+    "predictor_from_config",
+    "size_preserving",
+]
+
+PatchPredictor = SpherePredictor
+
+PREDICTORS: dict[str, type[PredictorConfig]] = {
+    predictor.kind: predictor
+    for predictor in (SpherePredictor, ConvPredictor, PixelPredictor, ImagePredictor, PairPredictor)
+}
+"""Every predictor by its kind."""
+
+
+def predictor_from_config(config: dict[str, Any]) -> PredictorConfig:
+    """The configuration that ``to_config`` described."""
+    _check.known_name("predictor", "kind", config["kind"], PREDICTORS)
+    options = {name: value for name, value in config.items() if name != "kind"}
+    return build(PREDICTORS[config["kind"]], options, "predictor", FileFormatError)

@@ -1,0 +1,79 @@
+"""What a predicted M spans: kernel taps, channels, or both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from .. import _check
+from ..errors import AttachError, ShapeError
+from ..structures import Structure
+
+__all__ = ["Over", "Span"]
+
+Over = Literal["taps", "channels", "both"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """What one factor of M weights, and how many groups of channels have factors of their own.
+
+    With tap i and group s(c) of channel c, a diagonal M has the entries
+
+    ==============  =======================================  ======================
+    over            factor of channel c at tap i             parameters at a position
+    ==============  =======================================  ======================
+    ``"taps"``      :math:`m_{s(c), i}`                      S·K
+    ``"channels"``  :math:`m_{s(c)}`                         S
+    ``"both"``      :math:`a_{s(c)} \\, b_i`                  S + K
+    ==============  =======================================  ======================
+
+    Args:
+        over: as above.
+        groups: S; None means 1 for taps, and every channel for the others.
+    """
+
+    over: Over = "taps"
+    groups: int | None = None
+
+    def check(self, structure: Structure, where: str) -> None:
+        """Raise if the values are wrong, or if M of this structure cannot span this."""
+        _check.known_name(where, "over", self.over, get_args(Over))
+        if self.groups is not None:
+            _check.whole_numbers(where, similarity_groups=self.groups)
+        if not self.is_papers and structure.predicted.name != "diagonal":
+            raise ShapeError(
+                f"{where}: expected structure 'diagonal' with over={self.over!r} and "
+                f"similarity_groups={self.groups}, got {structure.label!r}. Groups of channels "
+                f"have diagonals of their own, not matrices. Use 'diagonal', or over='taps' with "
+                f"one group."
+            )
+
+    @property
+    def is_papers(self) -> bool:
+        """Whether M spans the taps alone and is the same for all channels, as in the paper."""
+        return self.over == "taps" and self.groups in (None, 1)
+
+    @property
+    def text(self) -> str:
+        """For messages and tables, such as ``"over channels (4 groups)"``."""
+        if self.groups is None:
+            return f"over {self.over}"
+        return f"over {self.over} ({self.groups} group{'' if self.groups == 1 else 's'})"
+
+    def for_channels(self, channels: int, where: str) -> Span:
+        """The same with the number of groups for a layer with this many input channels."""
+        default = 1 if self.over == "taps" else channels
+        groups = default if self.groups is None else _check.plain_number(self.groups)
+        _check.similarity_groups(where, groups, channels)
+        return replace(self, groups=groups)
+
+    def refuse_features(self, where: str) -> None:
+        """Raise if M spans more than a layer without channels has."""
+        if not self.is_papers:
+            raise AttachError(
+                f"{where}: expected over='taps' and one similarity group, got "
+                f"over={self.over!r} and similarity_groups={self.groups}. A layer without "
+                f"positions has features, not channels with taps. Use block_size to choose how "
+                f"many features M spans."
+            )

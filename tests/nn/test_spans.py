@@ -1,0 +1,393 @@
+"""What M spans: taps, channels or both, in groups of channels, for every geometry."""
+
+import contextlib
+import copy
+
+import onnxruntime
+import pytest
+import torch
+from support import oracle
+from support.cases import EVEN, GEOMETRIES, SMALL, disturb
+from torch import nn
+
+import neural_similarity as ns
+from neural_similarity.convert import describe_layers, multiply_adds
+from neural_similarity.export import export_model
+from neural_similarity.nn.predictors import Window
+
+ALL = {**GEOMETRIES, **EVEN}
+SOURCES = {
+    "patch": SMALL,
+    "pixel": ns.PixelPredictor(hidden=4, gate="tanh"),
+    "image": ns.ImagePredictor(hidden=4),
+}
+SPANS = {
+    "taps": {},
+    "taps in groups": {"similarity_groups": "divisor"},
+    "channels": {"over": "channels"},
+    "channels in groups": {"over": "channels", "similarity_groups": "divisor"},
+    "both": {"over": "both"},
+    "both in groups": {"over": "both", "similarity_groups": "divisor"},
+}
+
+
+def options(name, channels):
+    """The arguments of a span; a divisor is more than one and, if possible, not all channels."""
+    divisor = next(s for s in range(2, channels + 1) if channels % s == 0)
+    return {k: divisor if v == "divisor" else v for k, v in SPANS[name].items()}
+
+
+def layer(geometry, span, source, **kwargs):
+    conv = ns.nn.DynamicConv2d(
+        geometry.channels, geometry.kernels, geometry.kernel, **geometry.options,
+        predictor=SOURCES[source], **options(span, geometry.channels), **kwargs,
+    ).double()  # fmt: skip
+    disturb(conv)
+    return conv.eval()
+
+
+def entries(z, over, groups, taps):
+    """M entry by entry: ``(N, S·K, P, Q)`` from what the network returns."""
+    rows = []
+    for s in range(groups):
+        for i in range(taps):
+            if over == "taps":
+                rows.append(1 + z[:, s * taps + i])
+            elif over == "channels":
+                rows.append(1 + z[:, s])
+            else:
+                rows.append((1 + z[:, i]) * (1 + z[:, taps + s]))
+    return torch.stack(rows, 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("span", SPANS)
+@pytest.mark.parametrize("name", ALL)
+def test_every_span_is_the_definition(name, span):
+    geometry = ALL[name]
+    source = list(SOURCES)[(list(ALL).index(name) + list(SPANS).index(span)) % 3]
+    conv = layer(geometry, span, source, bias=False)
+    chosen = options(span, geometry.channels)
+    over = chosen.get("over", "taps")
+    groups = chosen.get("similarity_groups", 1 if over == "taps" else geometry.channels)
+    input = geometry.input(dtype=torch.float64)
+    z = conv.predictor.network(input, Window(conv.stride, conv.padding, conv.dilation))
+    M = entries(z, over, groups, geometry.taps)
+    assert (M - 1).abs().max() > 0.05
+    torch.testing.assert_close(conv.similarity(input), M)
+    per_group = geometry.channels // geometry.groups
+    matrix = oracle.positional_matrix(M, per_group, geometry.kernels, geometry.groups, groups)
+    truth = oracle.similarity_conv2d(input, conv.weight, matrix, **geometry.options)
+    torch.testing.assert_close(conv(input), truth, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("span", SPANS)
+def test_every_span_starts_exactly_at_the_identity(span, source):
+    geometry = GEOMETRIES["grouped"]
+    plain = geometry.conv().double()
+    conv = ns.nn.DynamicConv2d(
+        geometry.channels, geometry.kernels, geometry.kernel, **geometry.options,
+        predictor=SOURCES[source], **options(span, geometry.channels),
+    ).double()  # fmt: skip
+    conv.load_state_dict(plain.state_dict())
+    input = geometry.input(dtype=torch.float64)
+    assert (conv.similarity(input) == 1).all()
+    torch.testing.assert_close(conv(input), plain(input))
+    torch.testing.assert_close(conv(input[0]), plain(input[0]))
+    disturb(conv)
+    assert (conv(input) - plain(input)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("span", ["taps in groups", "channels", "both"])
+def test_derivatives_of_a_whole_layer(span, source):
+    conv = ns.nn.DynamicConv2d(
+        2, 2, (3, 2), padding=1, predictor=SOURCES[source], **options(span, 2)
+    )
+    conv.double().eval()
+    disturb(conv)
+    parameters = dict(conv.named_parameters())
+
+    def f(input, *values):
+        return torch.func.functional_call(
+            conv, dict(zip(parameters, values, strict=True)), (input,)
+        )
+
+    input = torch.randn(2, 2, 3, 3, dtype=torch.float64, requires_grad=True)
+    tensors = (input, *(p.detach().requires_grad_() for p in parameters.values()))
+    assert torch.autograd.gradcheck(f, tensors, fast_mode=True)
+    assert torch.autograd.gradgradcheck(f, tensors, fast_mode=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("span", ["taps in groups", "channels", "both"])
+def test_one_dimension_is_an_image_of_one_row(span, source):
+    settings = {"predictor": SOURCES[source], "groups": 2, **options(span, 4)}
+    line = ns.nn.DynamicConv1d(4, 6, 5, stride=2, padding=3, dilation=2, **settings)
+    disturb(line)
+    image = ns.nn.DynamicConv2d(
+        4, 6, (1, 5), stride=(1, 2), padding=(0, 3), dilation=(1, 2), **settings
+    )
+    state = line.state_dict()
+    image.load_state_dict({**state, "weight": state["weight"].unsqueeze(2)})
+    input = torch.randn(2, 4, 13)
+    expected = image.eval()(input.unsqueeze(2)).squeeze(2)
+    torch.testing.assert_close(line.eval()(input), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(line(input[0]), expected[0], rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
+@pytest.mark.parametrize("mode", ["reflect", "circular", "same"])
+@pytest.mark.parametrize("source", ["pixel", "image"])
+def test_every_kind_of_padding(source, mode):
+    padding = {"padding": "same"} if mode == "same" else {"padding": 1, "padding_mode": mode}
+    settings = {"predictor": SOURCES[source], "over": "both"}
+    conv = ns.nn.DynamicConv2d(3, 4, (4, 3), **padding, **settings).double()
+    disturb(conv)
+    bare = ns.nn.DynamicConv2d(3, 4, (4, 3), **settings).double()
+    bare.load_state_dict(conv.state_dict())
+    input = torch.randn(2, 3, 7, 8, dtype=torch.float64)
+    around = (1, 1, 1, 2) if mode == "same" else (1, 1, 1, 1)
+    padded = nn.functional.pad(input, around, mode="constant" if mode == "same" else mode)
+    M = bare.similarity(padded)
+    if source == "image":  # the average is that of the input, not of its margins
+        assert not torch.allclose(conv.similarity(input), M)
+        M = bare.similarity(input)
+    torch.testing.assert_close(conv.similarity(input), M)
+    expected = ns.ops.similarity_conv2d(padded, conv.weight, M, conv.bias, similarity_groups=3)
+    torch.testing.assert_close(conv(input), expected)
+
+
+def network():
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 6, (2, 3), stride=2, groups=2),
+        nn.ReLU(), nn.Conv2d(6, 4, 1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("source", [*SOURCES, "pair"])
+@pytest.mark.parametrize("span", ["taps", "channels", "both in groups"])
+def test_attach_save_load_and_switch(span, source, tmp_path):
+    predictor = {**SOURCES, "pair": ns.PairPredictor(channels=4, kernel="gaussian")}[source]
+    if source == "pair":
+        chosen = {"similarity_groups": 2} if span == "both in groups" else {}
+    else:
+        chosen = {k: 2 if v == "divisor" else v for k, v in SPANS[span].items()}
+    target = {"target_modules": ["2", "4"]}  # of four and six channels
+    plain = network().eval()
+    config = ns.DynamicSimilarity(predictor=predictor, **chosen, **target)
+    model = ns.attach(copy.deepcopy(plain), config, name="one")
+    input = torch.randn(2, 3, 8, 9)
+    torch.testing.assert_close(model(input), plain(input))
+    ns.attach(model, ns.DynamicSimilarity(predictor=SMALL, **target), name="other")
+    ns.set_similarity(model, "one")
+    disturb(model)
+    expected = model(input)
+    assert not torch.allclose(expected, plain(input), atol=1e-3)
+    ns.save_similarity(model, tmp_path / "file")
+    loaded = ns.load_similarity(copy.deepcopy(plain), tmp_path / "file").eval()
+    assert torch.equal(loaded(input), expected)
+    assert loaded[2].config.to_config() == config.to_config()
+    with ns.without_similarity(model):
+        assert torch.equal(model(input), plain(input))
+    with pytest.raises(ns.MergeError, match="got only dynamic ones"):
+        ns.merge(loaded)
+    other = ns.DynamicSimilarity(predictor=ns.ConvPredictor(hidden=4), **target)
+    with pytest.raises(ns.FileFormatError, match="the predictor of '2' is"):
+        ns.load_similarity(ns.attach(copy.deepcopy(plain), other), tmp_path / "file")
+
+
+def test_layers_of_ones_own_are_saved_with_their_span(tmp_path):
+    built = nn.Sequential(
+        ns.nn.DynamicConv2d(4, 4, 3, predictor=SMALL, over="both", similarity_groups=2)
+    )
+    disturb(built)
+    ns.save_similarity(built, tmp_path / "file")
+    config = ns.load_similarity(nn.Sequential(nn.Conv2d(4, 4, 3)), tmp_path / "file")[0].config
+    assert (config.over, config.similarity_groups) == ("both", 2)
+
+
+def test_one_tap_has_channels_to_weight():
+    config = ns.DynamicSimilarity(predictor=SOURCES["image"], over="channels")
+    model = ns.attach(network(), config)
+    assert isinstance(model[4], ns.nn.DynamicConv2d)
+    with pytest.warns(ns.SkippedLayerWarning):
+        model = ns.attach(network(), ns.DynamicSimilarity(predictor=SOURCES["image"]))
+    assert type(model[4]) is nn.Conv2d
+
+
+def one_of_each(kernel):
+    """Three layers that together hold what exporters and compilers have to understand."""
+    pairs = ns.PairPredictor(channels=4, softmax=True)
+    spans = (
+        {"predictor": SOURCES["image"], "over": "channels", "similarity_groups": 2},
+        {"predictor": SOURCES["pixel"], "over": "both", "stride": 2},
+        {"predictor": pairs, "similarity_groups": 2, "padding": 1},
+    )
+    model = nn.Sequential(*(ns.nn.DynamicConv2d(4, 4, kernel, **span) for span in spans))
+    disturb(model)
+    return model.eval()
+
+
+def test_an_export_takes_any_batch(tmp_path):
+    model, path = nn.Sequential(one_of_each((2, 1)), nn.Flatten()), tmp_path / "model.onnx"
+    export_model(model, torch.randn(2, 4, 11, 9), path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    for batch in (1, 5):
+        input = torch.randn(batch, 4, 11, 9)
+        (scores,) = session.run(["scores"], {"image": input.numpy()})
+        torch.testing.assert_close(torch.from_numpy(scores), model(input), rtol=1e-3, atol=1e-4)
+
+
+def test_torch_compile_with_a_penalty():
+    torch.compiler.reset()
+    model = one_of_each((3, 2)).double()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    input = torch.randn(2, 4, 11, 9, dtype=torch.float64)
+    torch.testing.assert_close(compiled(input), model(input))
+    gradients = []
+    for network in (model, compiled):
+        with ns.keep_predictions(network):
+            loss = network(input).square().mean() + ns.similarity_penalty(network, l1=0.3, l2=0.2)
+        gradients.append(torch.autograd.grad(loss, list(model.parameters())))
+        assert all(layer.predictor.kept is None for layer in model)
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_inspection_names_the_span_and_counts():
+    model = nn.Sequential(
+        ns.nn.DynamicConv2d(4, 5, 3, predictor=SOURCES["image"], over="channels", bias=False),
+        ns.nn.DynamicConv2d(5, 6, 3, predictor=ns.PairPredictor(channels=4), bias=False),
+        ns.nn.DynamicConv2d(6, 4, 3, predictor=SOURCES["pixel"], bias=False),
+    )
+    image = torch.randn(1, 4, 9, 9)
+    layers = describe_layers(model, image)
+    assert [layer.similarity for layer in layers] == [
+        "dynamic diagonal, over channels (4 groups), from image",
+        "dynamic diagonal, from pairs",
+        "dynamic diagonal, from pixel",
+    ]
+    assert [layer.distance for layer in layers] == [0, 0, 0]
+    assert multiply_adds(model, image) == {
+        "0": 49 * 5 * 4 * 9 + 4 * (4 + 4),
+        "1": 25 * 6 * 5 * 9 + 25 * 5 * 9 + 49 * 5 * 4 + 25 * 9 * 4,
+        "2": 9 * 4 * 6 * 9 + 9 * 6 * 9 + 9 * 4 * (6 + 9),
+    }
+    with torch.no_grad():
+        model[0].predictor.network.last.bias[0] = 100.0  # 2·sigmoid is 2: one channel of four
+    assert describe_layers(model, image)[0].distance == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"over": "rows"}, ns.UnknownNameError, "over to be one of 'both', 'channels', 'taps'"),
+        ({"similarity_groups": 0}, ns.ShapeError, "similarity_groups to be a whole number of at"),
+        ({"similarity_groups": 2.5}, ns.ShapeError, "similarity_groups to be a whole number"),
+        ({"over": "channels", "structure": "psd"}, ns.ShapeError,
+         r"expected structure 'diagonal' with over='channels' .* got 'psd'"),
+        ({"similarity_groups": 2, "structure": "unconstrained"}, ns.ShapeError,
+         "similarity_groups=2, got 'unconstrained'"),
+        ({"over": "both", "predictor": ns.PairPredictor()}, ns.ShapeError,
+         "expected over='taps' and structure 'diagonal' with PairPredictor, got over='both'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_spanned_says_why(settings, error, message):
+    with pytest.raises(error, match=f"DynamicSimilarity: .*{message}"):
+        ns.DynamicSimilarity(**settings)
+    with pytest.raises(error, match=f"DynamicConv2d: .*{message}"):
+        ns.nn.DynamicConv2d(4, 4, 3, **settings)
+
+
+def test_groups_must_fit_the_layer():
+    config = ns.DynamicSimilarity(over="channels", similarity_groups=4, target_modules=["0"])
+    with pytest.raises(ns.ShapeError, match="0: expected similarity_groups that divide the 3 chan"):
+        ns.attach(network(), config)
+    linear = nn.Sequential(nn.Linear(4, 4))
+    for settings, message in (
+        ({"over": "channels"}, r"0: expected over='taps' and one similarity group, got"),
+        ({"predictor": ns.PixelPredictor()}, r"0: expected a PatchPredictor or .* no pixel"),
+    ):
+        with pytest.raises(ns.AttachError, match=message):
+            ns.attach(linear, ns.DynamicSimilarity(target_modules=["0"], **settings))
+    with pytest.raises(ns.AttachError, match=r"with shared=True, got ImagePredictor"):
+        ns.DynamicSimilarity(predictor=ns.ImagePredictor(), shared=True)
+
+
+def test_a_kernel_shape_goes_with_every_span():
+    structure = ns.structures.KernelShape("diagonal")
+    conv = ns.nn.DynamicConv2d(4, 5, 3, structure=structure, over="both", predictor=SMALL).eval()
+    disturb(conv)
+    input = torch.randn(2, 4, 7, 7)
+    D = conv.predictor.kernel_shape()
+    assert D.shape == (9,)
+    weight = conv.weight * D.reshape(3, 3)
+    M = conv.similarity(input)
+    expected = ns.ops.similarity_conv2d(input, weight, M, conv.bias, similarity_groups=4)
+    torch.testing.assert_close(conv(input), expected)
+
+
+def test_an_image_below_the_kernel_is_refused():
+    for source in SOURCES:
+        conv = ns.nn.DynamicConv2d(3, 4, 3, predictor=SOURCES[source], over="channels")
+        with pytest.raises(ns.ShapeError, match=r"DynamicConv2d: .*kernel is larger than"):
+            conv(torch.randn(1, 3, 2, 2))
+
+
+@pytest.mark.parametrize("weights", [{"l1": 0.5}, {"l2": 0.25}, {"orthogonality": 2.0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"structure": "unconstrained"},
+        {"over": "both", "similarity_groups": 2},
+        {"predictor": ns.ImagePredictor(hidden=4), "over": "channels"},
+        {"structure": ns.structures.KernelShape("unconstrained", boolean=False)},
+    ],
+)
+def test_penalties_of_what_is_predicted(settings, weights):
+    conv = ns.nn.DynamicConv2d(4, 5, (3, 2), **{"predictor": SMALL, **settings}).double().eval()
+    model = nn.Sequential(conv)
+    disturb(model)
+    input = torch.randn(3, 4, 6, 5, dtype=torch.float64)
+    M = conv.similarity(input)
+    if M.dim() == 4:  # each group has a diagonal of six taps
+        M = torch.diag_embed(M.unflatten(1, (-1, 6)).movedim(2, -1)).movedim(1, -3)
+    else:
+        M = M.movedim((1, 2), (-2, -1)).unsqueeze(-3)
+    if (D := conv.predictor.kernel_shape()) is not None:
+        M = D[:, None] * M
+    expected = 0.0
+    identity = torch.eye(6).double()
+    for block in M.reshape(-1, 6, 6):
+        expected += weights.get("l1", 0) * block.abs().sum()
+        expected += weights.get("l2", 0) * (block - identity).square().sum()
+        expected += weights.get("orthogonality", 0) * (block.T @ block - identity).square().sum()
+    with ns.keep_predictions(model):
+        model(input + 1)
+        model(input)
+        penalty = ns.similarity_penalty(model, **weights)
+    torch.testing.assert_close(penalty, expected / M[..., 0, 0, 0].numel())
+    penalty.backward()
+    assert all(p.grad.abs().max() > 0 for p in ns.similarity_parameters(model))
+
+
+def test_nothing_is_kept_unless_asked_for():
+    model = ns.attach(network(), ns.DynamicSimilarity(predictor=SMALL, target_modules=["0"]))
+    ns.attach(model, ns.StaticSimilarity(target_modules=["2"]))
+    input = torch.randn(2, 3, 8, 9)
+    with contextlib.suppress(RuntimeError), ns.keep_predictions(model):
+        model(input)
+        both = ns.similarity_penalty(model, l1=1.0)
+        raise RuntimeError("in the middle")
+    assert both.item() == 9 + 6, "nine taps predicted, six learned, all at one"
+    model(input)
+    assert model[0].predictor.kept is None
+    assert ns.similarity_penalty(model, l1=1.0).item() == 6
+    copy.deepcopy(model)
+    dynamic = ns.attach(network(), ns.DynamicSimilarity(predictor=SMALL, target_modules=["0"]))
+    with pytest.raises(ns.AttachError, match=r"kept no M\. Call the model within keep_predictions"):
+        ns.similarity_penalty(dynamic, l1=1.0)
