@@ -28,9 +28,9 @@ from neural_similarity.adapt import FeatureExtractor, Preprocessing, save_backbo
 from neural_similarity.adapt import methods as adapters
 from neural_similarity.adapt.backbones import load as backbones
 from neural_similarity.adapt.backbones.load import PLAIN_TWIN, SHIPPED_DYNAMIC
-from neural_similarity.adapt.cross_validation import CrossValidation
 from neural_similarity.adapt.methods import make_adapter
 from neural_similarity.adapt.training_images import embed_images
+from neural_similarity.adapt.validation.cross_validation import CrossValidation
 from neural_similarity.errors import (
     DataError,
     FileFormatError,

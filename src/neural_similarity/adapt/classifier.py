@@ -27,16 +27,19 @@ from .backbones.load import (
     load_backbone,
 )
 from .backbones.network_output import check_finite
-from .cross_validation import CrossValidation, cross_validate
-from .duplicates import near_duplicates
 from .feature_cache import open_cache
-from .folds import fold_numbers
 from .inputs import check_lengths, label_array, listed, numbered
 from .methods import METHODS, AdaptedNetwork, Adapter, can_adapt, make_adapter, takes_long
 from .preprocessing import Preprocessing, in_batches, read_all
-from .rejection import fit_rejection
 from .storage import Adapted, Examples, load_adapted, save_adapted
 from .training_images import TrainingImages, embed_images
+from .validation import (
+    CrossValidation,
+    cross_validate,
+    fit_rejection,
+    fold_numbers,
+    near_duplicates,
+)
 
 __all__ = ["FewShotClassifier"]
 

@@ -30,12 +30,11 @@ from ..train.checkpoint import read_weights
 from .backbones.extractor import FeatureExtractor
 from .backbones.files import read_description, write_described
 from .backbones.load import rebuild
-from .cross_validation import CrossValidation
 from .linear_heads import linear
 from .methods import AdaptedNetwork
 from .output_folder import EXAMPLES, LABELS, MODEL, output_folder
 from .preprocessing import Preprocessing
-from .rejection import Rejection
+from .validation import CrossValidation, Rejection
 
 __all__ = [
     "Adapted",

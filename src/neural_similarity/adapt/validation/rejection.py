@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import RunError
+from ...errors import RunError
 from .folds import NEVER
 
 __all__ = ["Rejection", "fit_rejection"]
