@@ -26,6 +26,7 @@ FILES = [
 ]  # fmt: skip
 COUNTS = (4, 3, 5)
 PLAIN = ("--backbone", "plain.safetensors")
+STATIC = (*PLAIN, "--method", "static")
 
 
 @pytest.fixture
@@ -268,6 +269,16 @@ def test_features_that_are_no_numbers_end_in_one_line(run, tmp_path):
     assert not Path("birds").exists()
 
 
+def test_options_of_static_reach_it(run):
+    options = ("--structure", "diagonal", "--scope", "channel", "--folds", "1", "--no-onnx")
+    for layers, kept in (("50%", 0.5), ("0.0,1.0", ["0.0", "1.0"])):
+        done = run("adapt", "mine", *STATIC, *options, "--layers", layers, "--out", "b", "--force")
+        assert done.code == 0, done.err
+        settings = ns.FewShotClassifier.load("b").get_params()
+        assert settings["layers"] == kept
+        assert (settings["structure"], settings["scope"]) == ("diagonal", "channel")
+
+
 def _empty(folder):
     (folder / "mine" / "kind 9").mkdir()
 
@@ -310,6 +321,14 @@ def _not_utf8(folder):
         (None, ("mine", *PLAIN, "--mean", "half"), "numbers separated by commas, got 'half'"),
         (None, ("mine", *PLAIN, "--mean", "nan,0,0"), "expected a finite mean and std above 0"),
         (None, ("mine", *PLAIN, "--classifier", "fc"), "expected no classifier with 'plain.safe"),
+        (
+            None,
+            ("mine", *PLAIN, "--layers", "50%"),
+            "layers only with method 'static', got",
+        ),
+        (None, ("mine", *STATIC, "--structure", "x"), "structure to be one of"),
+        (None, ("mine", *STATIC, "--layers", "150%"), "expected layers to be a share"),
+        (None, ("mine", *STATIC, "--layers", "head,neck"), "No layer's name ends in it"),
         (_not_utf8, ("mine", *PLAIN), r"expected class names in UTF-8, got 'caf\udce9'"),
     ],
 )

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .. import _check
 from ..errors import RunError
+from ..ops.effective_weight import Scope
 from .backbones.extractor import FeatureExtractor
 from .backbones.load import (
     PLAIN_TWIN,
@@ -29,7 +30,16 @@ from .backbones.load import (
 from .backbones.network_output import check_finite
 from .feature_cache import open_cache
 from .inputs import check_lengths, label_array, listed, numbered
-from .methods import METHODS, AdaptedNetwork, Adapter, can_adapt, make_adapter, takes_long
+from .methods import (
+    METHODS,
+    AdaptedNetwork,
+    Adapter,
+    Layers,
+    can_adapt,
+    make_adapter,
+    static_options,
+    takes_long,
+)
 from .preprocessing import Preprocessing, in_batches, read_all
 from .storage import Adapted, Examples, load_adapted, save_adapted
 from .training_images import TrainingImages, embed_images
@@ -68,6 +78,12 @@ class FewShotClassifier:
             the shipped dynamic network.
         folds: folds of cross-validation; 1 skips it.
         seed: seed of the division into folds.
+        structure, scope: of method static alone, as of
+            :class:`~neural_similarity.StaticSimilarity`. None is ``"unconstrained"`` and
+            ``"layer"``.
+        layers: of method static alone: the layers that get a similarity. A number is a share of
+            them, counted from the last one; a text or a list is as ``target_modules`` of
+            :class:`~neural_similarity.StaticSimilarity`. None is the last third.
 
     Attributes:
         classes_: the labels, sorted.
@@ -101,11 +117,17 @@ class FewShotClassifier:
         backbone: str | os.PathLike[str] | FeatureExtractor | None = None,
         folds: int = 5,
         seed: int = 0,
+        structure: str | None = None,
+        scope: Scope | None = None,
+        layers: Layers | None = None,
     ) -> None:
         self.method = method
         self.backbone = backbone
         self.folds = folds
         self.seed = seed
+        self.structure = structure
+        self.scope = scope
+        self.layers = layers
 
     def fit(
         self,
@@ -259,6 +281,9 @@ class FewShotClassifier:
         self, images: list[Any], labels: Tensor, n_way: int, callback: Callback | None
     ) -> tuple[dict[str, Adapter], dict[str, str]]:
         """The methods to choose from, each with its backbone, and why others are left out."""
+        static = static_options(
+            self.method, structure=self.structure, scope=self.scope, layers=self.layers
+        )
         methods = METHODS if self.method == "auto" else (self.method,)
         backbones = self._backbones(methods)
         on_image = partial(callback, "images") if callback is not None else None
@@ -266,7 +291,7 @@ class FewShotClassifier:
         adapters, left_out = {}, {}
         for method in methods:
             backbone = backbones.get(method)
-            reason = can_adapt(method, backbone) if backbone is not None else "no backbone"
+            reason = "no backbone" if backbone is None else can_adapt(method, backbone, static)
             if reason is not None and self.method != "auto":
                 raise RunError(
                     f"FewShotClassifier: expected a backbone that suits the method, got "
@@ -281,7 +306,7 @@ class FewShotClassifier:
             if backbone not in embedded:
                 cache = open_cache(backbone)
                 embedded[backbone] = embed_images(backbone, images, labels, n_way, on_image, cache)
-            adapters[method] = make_adapter(method, embedded[backbone])
+            adapters[method] = make_adapter(method, embedded[backbone], static)
         return adapters, left_out
 
     def _backbones(self, methods: Sequence[str]) -> dict[str, FeatureExtractor]:

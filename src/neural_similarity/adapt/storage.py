@@ -169,6 +169,9 @@ class _Settings:
     folds: int
     seed: int
     backbone: None
+    structure: str | None = None  # files of earlier versions have none of these
+    scope: str | None = None
+    layers: float | str | list[str] | None = None
 
 
 @dataclass(frozen=True)
