@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import _check
-from ..errors import RunError
+from ..errors import DataError, RunError
 from ..ops.effective_weight import Scope
 from .backbones.extractor import FeatureExtractor
 from .backbones.load import (
@@ -27,7 +27,6 @@ from .backbones.load import (
     list_backbones,
     load_backbone,
 )
-from .backbones.network_output import check_finite
 from .feature_cache import open_cache
 from .inputs import check_lengths, label_array, listed, numbered
 from .methods import (
@@ -40,6 +39,7 @@ from .methods import (
     static_options,
     takes_long,
 )
+from .prediction import Prediction, Predictions, predict_files, predict_pixels
 from .preprocessing import Preprocessing, in_batches, read_all
 from .storage import Adapted, Examples, load_adapted, save_adapted
 from .training_images import TrainingImages, embed_images
@@ -181,8 +181,7 @@ class FewShotClassifier:
 
     def predict_proba(self, images: Sequence[Any] | Tensor) -> NDArray[np.float32]:
         """Probabilities ``(N, n_classes)``, in the order of ``classes_``."""
-        scores, _ = self.scores_and_features(images)
-        return scores.softmax(1).numpy()
+        return self._predictions(images).probabilities.numpy()
 
     def is_known(self, images: Sequence[Any] | Tensor) -> NDArray[np.bool_]:
         """Whether each image is like one of the classes, or else none of these.
@@ -190,10 +189,17 @@ class FewShotClassifier:
         Of new images of the classes, some 95 % are (:class:`~neural_similarity.adapt.Rejection`).
         Without cross-validation nothing is known about that, and all are.
         """
-        _, features = self.scores_and_features(images)
-        rejection = self.model_.rejection
-        known = rejection.accepts(features) if rejection else torch.ones(len(features)).bool()
-        return known.numpy()
+        return self._predictions(images).is_known.numpy()
+
+    def predict_files(
+        self, files: Sequence[str | os.PathLike[str]]
+    ) -> list[Prediction | DataError]:
+        """The result for each image file, or the reason why it cannot be read.
+
+        All files are read at once: pass them in batches.
+        """
+        self._check_fitted()
+        return predict_files(self.model_, self.preprocessing_, files)
 
     def score(self, images: Sequence[Any] | Tensor, labels: Sequence[Hashable]) -> float:
         """The share of images that are classified correctly."""
@@ -201,16 +207,10 @@ class FewShotClassifier:
         check_lengths(len(predicted), len(labels))
         return float(np.mean([a == b for a, b in zip(predicted.tolist(), labels, strict=True)]))
 
-    @torch.no_grad()
     def scores_and_features(self, images: Sequence[Any] | Tensor) -> tuple[Tensor, Tensor]:
         """Scores of images, and the features that they are computed from."""
-        self._check_fitted()
-        scores, features = [], []
-        for batch in in_batches(listed(images), _BATCH):
-            ready = self.preprocessing_.normalise(read_all(batch, self.preprocessing_))
-            features.append(check_finite(self.model_.features(ready)))
-            scores.append(self.model_.classifier(features[-1]))
-        return torch.cat(scores), torch.cat(features)
+        predictions = self._predictions(images)
+        return predictions.scores, predictions.features
 
     def adapted(self) -> Adapted:
         """Everything that was learned, and the training images."""
@@ -269,6 +269,18 @@ class FewShotClassifier:
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         return f"{type(self).__name__}({inside})"
+
+    def _predictions(self, images: Sequence[Any] | Tensor) -> Predictions:
+        self._check_fitted()
+        parts = [
+            predict_pixels(self.model_, self.preprocessing_, read_all(batch, self.preprocessing_))
+            for batch in in_batches(listed(images), _BATCH)
+        ]
+        return Predictions(
+            torch.cat([part.scores for part in parts]),
+            torch.cat([part.features for part in parts]),
+            torch.cat([part.is_known for part in parts]),
+        )
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):
