@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.adapt_cases import METHODS, backbone, pictures
-from support.command import nsl, one_line
+from support.command import nsl, nsl_process, one_line
 
 import neural_similarity as ns
 from neural_similarity.adapt import deliver as _adapted
@@ -255,6 +255,35 @@ def test_a_function_in_the_folder_where_the_command_runs(run, tmp_path):
     refused = one_line(run("predict", "birds", "mine"))
     assert "expected the backbone 'their_network:make' as an argument" in refused
     assert run("predict", "birds", "mine", "--backbone", "their_network:make").code == 0
+
+
+def test_what_a_network_prints_goes_to_standard_error(run, tmp_path):
+    """By Python and past it, when it is imported, made and used: JSON alone is left."""
+    (tmp_path / "loud.py").write_text(
+        "import os\n"
+        "from sys import stdout\n"
+        "from torch import nn\n"
+        "print('imported')\n"
+        "class Loud(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        print('made')\n"
+        "    def forward(self, images):\n"
+        "        print('used', images.mean().item())\n"
+        "        print('kept', file=stdout)\n"
+        "        os.write(1, b'past Python\\n')\n"
+        "        return images.flatten(1)\n"
+    )
+    loud = [*THEIRS, "loud:Loud", "--method", "proto", "--no-onnx"]
+    ask = ("predict", "birds", "mine", "--json", "--backbone", "loud:Loud")
+    adapted, predicted, alone = run(*loud), run(*ask), nsl_process(*ask)
+    for done in (adapted, predicted, alone):
+        assert done.code == 0, done.err
+        assert not any(word in done.out for word in ("made", "used", "kept", "past Python"))
+        assert "used" in done.err
+    assert all(word in alone.err for word in ("imported", "made", "kept", "past Python"))
+    for done in (predicted, alone):
+        assert len([json.loads(line) for line in done.out.splitlines()]) == sum(COUNTS)
 
 
 def test_features_that_are_no_numbers_end_in_one_line(run, tmp_path):

@@ -109,6 +109,7 @@ def adapt(
     from ..adapt.output_folder import check_output_folder, output_folder
     from ..export.onnx import check_packages
     from .shared.adapt_result import print_result
+    from .shared.printing import others_print_to_stderr
     from .shared.progress import progress_bar
     from .shared.signals import ends_on_sigterm
 
@@ -122,10 +123,11 @@ def adapt(
     extractor = None
     changes = (image_size, mean, std, crop, classifier)
     if backbone is not None or any(change is not None for change in changes):
-        extractor = _backbone(backbone, image_size, mean, std, crop, classifier)
+        with others_print_to_stderr():
+            extractor = _backbone(backbone, image_size, mean, std, crop, classifier)
     fitted = FewShotClassifier(method, extractor, folds, seed, **tuned)
     labels = [dataset.classes[number] for number in dataset.labels.tolist()]
-    with progress_bar() as bar:
+    with others_print_to_stderr(), progress_bar() as bar:
         task = bar.add_task("images", total=len(labels))
 
         def on_progress(stage: str, done: int, total: int) -> None:

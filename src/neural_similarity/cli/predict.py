@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .shared.options import Force
-from .shared.printing import print_error, print_json, print_line, printable
+from .shared.printing import (
+    others_print_to_stderr,
+    print_error,
+    print_json,
+    print_line,
+    printable,
+)
 
 if TYPE_CHECKING:
     from ..adapt import FewShotClassifier
@@ -68,7 +74,7 @@ def predict(
     if why is not None:
         _check_picture(why, force)
     files = _files(images)
-    with named_module_here(backbone):
+    with named_module_here(backbone), others_print_to_stderr():
         classifier = FewShotClassifier.load(folder, backbone)
     examples = classifier.adapted().examples if why is not None else None
     count, first = _predict_files(classifier, files, top, as_json)
@@ -136,7 +142,9 @@ def _predict_files(
     with progress_bar() as bar:
         task = bar.add_task("images", total=len(files))
         for batch in in_batches(files, _BATCH):
-            for file, result in zip(batch, classifier.predict_files(batch), strict=True):
+            with others_print_to_stderr():  # the network may be a user's
+                results = classifier.predict_files(batch)
+            for file, result in zip(batch, results, strict=True):
                 if isinstance(result, Exception):
                     _print_trouble(file, str(result), as_json)
                     continue
