@@ -69,8 +69,9 @@ class FewShotClassifier:
     Args:
         method: ``"static"``: similarities and a classifier are tuned, then merged into a plain
             network; ``"dynamic"``: a classifier is tuned on a dynamic network; ``"proto"``: the
-            nearest class mean; ``"ridge"``: ridge regression; ``"auto"``: the best of them in
-            cross-validation. They are the few-shot methods of the same names.
+            nearest class mean; ``"ridge"``: ridge regression; ``"linear"``: logistic regression;
+            ``"laplace"``: the same, with a prior from the backbone's own classifier; ``"auto"``:
+            the best of them in cross-validation. They are the few-shot methods of the same names.
         backbone: what :func:`~neural_similarity.adapt.load_backbone` takes, or a
             :class:`~neural_similarity.adapt.FeatureExtractor`. None is the best that is installed
             (:func:`~neural_similarity.adapt.default_backbone`): a network trained on ImageNet, or
