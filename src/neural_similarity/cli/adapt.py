@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -114,7 +114,7 @@ def adapt(
     from .shared.signals import ends_on_sigterm
 
     _check.known_name("adapt", "--method", method, ("auto", *METHODS))
-    tuned = {"structure": structure, "scope": scope, "layers": _layers(layers)}
+    tuned: dict[str, Any] = {"structure": structure, "scope": scope, "layers": _layers(layers)}
     static_options(method, **tuned)  # raises early, before images are read
     check_output_folder(out, force)
     if onnx:
