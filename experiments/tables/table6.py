@@ -116,6 +116,23 @@ def rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[Row, ...]:
         return _episodes(base, "r2d2", 20)
 
     @row(starts_from="finetune")
+    def linear(base: FewShotConfig) -> FewShotConfig:
+        """Logistic regression on unit features †
+
+        On the finetuning baseline's network. Its strength is chosen inside every support set.
+        """
+        return replace(base, method="linear", epochs=0, steps=None)
+
+    @row(starts_from="finetune")
+    def laplace(base: FewShotConfig) -> FewShotConfig:
+        """Discriminative k-shot learning (Laplace) †
+
+        On the finetuning baseline's network, whose classifier of the training classes gives the
+        prior.
+        """
+        return replace(base, method="laplace", epochs=0, steps=None)
+
+    @row(starts_from="finetune")
     def static(base: FewShotConfig) -> FewShotConfig:
         """Static NSN
 
@@ -273,6 +290,7 @@ ON_CIFAR_FS = Table(
         ("meta-static-small", "static"),
         ("meta-static-small", "finetune-as-meta"),
         ("meta-dynamic", "dynamic"),
+        ("laplace", "linear"),
     ),
 )
 _MINI = {

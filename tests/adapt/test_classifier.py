@@ -1,6 +1,7 @@
 """FewShotClassifier: what it learns, how it judges itself, and what it says to bad input."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +29,9 @@ from neural_similarity.adapt import FeatureExtractor, Preprocessing, save_backbo
 from neural_similarity.adapt import methods as adapters
 from neural_similarity.adapt.backbones import load as backbones
 from neural_similarity.adapt.backbones.load import PLAIN_TWIN, SHIPPED_DYNAMIC
-from neural_similarity.adapt.cross_validation import CrossValidation
 from neural_similarity.adapt.methods import make_adapter
 from neural_similarity.adapt.training_images import embed_images
+from neural_similarity.adapt.validation.cross_validation import CrossValidation
 from neural_similarity.errors import (
     DataError,
     FileFormatError,
@@ -348,6 +349,28 @@ def test_predicting_needs_the_network_alone(tmp_path, monkeypatch):
     (tmp_path / "birds" / "examples.safetensors").write_bytes(b"no")
     with pytest.raises(FileFormatError, match="expected examples, got a file that cannot be read"):
         read.adapted().examples  # noqa: B018 (it is read when asked for)
+
+
+def test_files_are_predicted_as_images_are(tmp_path):
+    """With a crop, which must be applied once; a file that is no image has a reason instead."""
+    base = replace(backbone(), preprocessing=replace(SEEN, crop=0.6))
+    images, labels = pictures((3, 3))
+    classifier = ns.FewShotClassifier("proto", base, folds=3).fit(images, labels)
+    noise = np.random.default_rng(4).integers(0, 255, (9, 9, 3)).astype(np.uint8)
+    new = [images[0], noise, images[5]]
+    for number, image in enumerate(new):
+        Image.fromarray(image).save(tmp_path / f"{number}.png")
+    (tmp_path / "bad.png").write_bytes(b"no")
+    files = [tmp_path / name for name in ("0.png", "bad.png", "1.png", "2.png")]
+    first, bad, *others = classifier.predict_files(files)
+    assert "bad.png: expected an image that can be decoded" in str(bad)
+    probabilities = torch.stack([one.probabilities for one in (first, *others)])
+    assert np.array_equal(probabilities, classifier.predict_proba(new))
+    known = [one.is_known for one in (first, *others)]
+    assert known == classifier.is_known(new).tolist()
+    assert known[0]
+    assert torch.equal(first.picture, base.preprocessing.read(images[0]))
+    assert all(isinstance(one, DataError) for one in classifier.predict_files(files[1:2]))
 
 
 def test_code_is_run_only_when_it_is_named_again(tmp_path):

@@ -1,5 +1,6 @@
 """Networks trained on ImageNet as backbones: by name, as the default, and without the package."""
 
+from dataclasses import replace
 from importlib import metadata
 
 import numpy as np
@@ -23,7 +24,7 @@ from neural_similarity.export import export_model
 from neural_similarity.models import PretrainedWeights
 from neural_similarity.models.efficientnet_lite import WEIGHTS
 
-LITE0 = "efficientnet_lite0"
+LITE0, LITE1, LITE2 = (f"efficientnet_lite{number}" for number in range(3))
 NORMALISATION = ((127 / 255,) * 3, (128 / 255,) * 3)
 IMAGES = torch.randn(3, 3, 40, 40, generator=torch.Generator().manual_seed(1))
 needs_weights = pytest.mark.skipif(
@@ -48,6 +49,25 @@ def test_by_name_with_its_preprocessing():
     for module in (made.module, rebuilt):  # the layout that is fast
         stem = module.features.stem.conv.weight
         assert stem.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(("name", "side"), [(LITE0, 224), (LITE1, 240), (LITE2, 260)])
+def test_each_reads_the_middle_at_its_own_size(name, side):
+    weights = WEIGHTS[name]
+    assert (weights.image_size, weights.crop) == (side, 0.875)
+    if not weights.is_installed():
+        pytest.skip("the pretrained weights are not installed")
+    preprocessing = load_backbone(name).preprocessing
+    assert preprocessing == Preprocessing(side, *NORMALISATION, 0.875, "bicubic")
+    picture = np.full((320, 400, 3), 255, np.uint8)
+    picture[20:300, 60:340] = 0  # 0.875 of the shorter side
+    pixels = preprocessing.read(picture)
+    assert pixels.shape == (3, side, side)
+    assert pixels.max() < 30, "it sees more than the middle"  # the filter reaches a bit further
+    assert replace(preprocessing, crop=side / (side + 30)).read(picture).max() > 99
+    picture[20:300, 60:62] = picture[20:22, 60:340] = 255
+    assert preprocessing.read(picture)[:, 0, side // 2].min() > 99, "it sees less"
+    assert preprocessing.read(picture)[:, side // 2, 0].min() > 99
 
 
 @needs_weights

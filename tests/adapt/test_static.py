@@ -15,6 +15,7 @@ from neural_similarity.adapt.methods.adam import Adam
 from neural_similarity.adapt.methods.cached_trunk import CachedTrunk
 from neural_similarity.adapt.methods.static import StaticAdapter, tuned_part
 from neural_similarity.adapt.training_images import embed_images
+from neural_similarity.nn.inventory import static_similarities
 
 ROWS = torch.arange(12)
 
@@ -95,6 +96,53 @@ def test_the_upper_part_has_all_similarities_and_no_more_than_it_needs():
     assert part.cut == "stages.2"
     whole = ns.create_model("cnn4", 5, image_size=32)
     assert model.state_dict().keys() == whole.state_dict().keys(), "the user's network changed"
+
+
+@pytest.mark.parametrize(
+    ("layers", "names"),
+    [
+        (1.0, ["stages.0.0", "stages.1.0"]),
+        (0.1, ["stages.1.0"]),
+        (["stages.0.0"], ["stages.0.0"]),
+        (r"stages\.0\..*", ["stages.0.0"]),
+        ("all-conv", ["stages.0.0", "stages.1.0"]),
+    ],
+)
+def test_layers_by_share_and_by_name(layers, names):
+    part = tuned_part(backbone(), StaticOptions(layers=layers))
+    assert [name for name, m in part.whole.named_modules() if static_similarities(m)] == names
+
+
+def test_a_classifier_tunes_what_its_settings_name(tmp_path):
+    images, labels = pictures((3, 3))
+    settings = {"structure": "diagonal", "scope": "channel", "layers": ["stages.0.0"]}
+    classifier = ns.FewShotClassifier("static", backbone(), 1, **settings)
+    adapters, _ = classifier._adapters(images, torch.arange(6) // 3, 2, None)
+    start = adapters["static"].start
+    assert [tuple(tensor.shape) for tensor in start.values()] == [(3, 9)]
+    assert all("stages.0.0" in name for name in start)
+    classifier.fit(images, labels).save(tmp_path / "saved")
+    again = ns.FewShotClassifier.load(tmp_path / "saved")
+    assert {name: again.get_params()[name] for name in settings} == settings
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "text"),
+    [
+        ("linear", {"structure": "diagonal"}, "structure only with method 'static', got method 'l"),
+        ("auto", {"layers": 0.5, "scope": "layer"}, "expected scope, layers only with method"),
+        ("static", {"structure": "diagnal"}, "Did you mean 'diagonal'"),
+        ("static", {"scope": "all"}, "scope to be one of"),
+        ("static", {"layers": 0.0}, "a share above 0 and at most 1, got 0.0"),
+        ("static", {"layers": 2}, "a share above 0 and at most 1, got 2"),
+        ("static", {"layers": "("}, "a regular expression over whole names"),
+        ("static", {"layers": ["head"]}, "needs layers that can have a similarity .*'head'"),
+    ],
+)
+def test_settings_that_it_does_not_take(method, settings, text):
+    images, labels = pictures((2, 2))
+    with pytest.raises(ns.errors.NeuralSimilarityError, match=text):
+        ns.FewShotClassifier(method, backbone(), **settings).fit(images, labels)
 
 
 @pytest.mark.parametrize("structure", ["unconstrained", "orthogonal", "diagonal"])

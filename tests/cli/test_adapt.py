@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.adapt_cases import METHODS, backbone, pictures
-from support.command import nsl, one_line
+from support.command import nsl, nsl_process, one_line
 
 import neural_similarity as ns
 from neural_similarity.adapt import deliver as _adapted
@@ -26,6 +26,7 @@ FILES = [
 ]  # fmt: skip
 COUNTS = (4, 3, 5)
 PLAIN = ("--backbone", "plain.safetensors")
+STATIC = (*PLAIN, "--method", "static")
 
 
 @pytest.fixture
@@ -256,6 +257,35 @@ def test_a_function_in_the_folder_where_the_command_runs(run, tmp_path):
     assert run("predict", "birds", "mine", "--backbone", "their_network:make").code == 0
 
 
+def test_what_a_network_prints_goes_to_standard_error(run, tmp_path):
+    """By Python and past it, when it is imported, made and used: JSON alone is left."""
+    (tmp_path / "loud.py").write_text(
+        "import os\n"
+        "from sys import stdout\n"
+        "from torch import nn\n"
+        "print('imported')\n"
+        "class Loud(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        print('made')\n"
+        "    def forward(self, images):\n"
+        "        print('used', images.mean().item())\n"
+        "        print('kept', file=stdout)\n"
+        "        os.write(1, b'past Python\\n')\n"
+        "        return images.flatten(1)\n"
+    )
+    loud = [*THEIRS, "loud:Loud", "--method", "proto", "--no-onnx"]
+    ask = ("predict", "birds", "mine", "--json", "--backbone", "loud:Loud")
+    adapted, predicted, alone = run(*loud), run(*ask), nsl_process(*ask)
+    for done in (adapted, predicted, alone):
+        assert done.code == 0, done.err
+        assert not any(word in done.out for word in ("made", "used", "kept", "past Python"))
+        assert "used" in done.err
+    assert all(word in alone.err for word in ("imported", "made", "kept", "past Python"))
+    for done in (predicted, alone):
+        assert len([json.loads(line) for line in done.out.splitlines()]) == sum(COUNTS)
+
+
 def test_features_that_are_no_numbers_end_in_one_line(run, tmp_path):
     (tmp_path / "nans.py").write_text(
         "from torch import nn\n"
@@ -266,6 +296,16 @@ def test_features_that_are_no_numbers_end_in_one_line(run, tmp_path):
     refused = one_line(run(*THEIRS, "nans:Broken", "--method", "proto"))
     assert "backbone: expected finite features, got NaN or infinity for 12 of 12" in refused
     assert not Path("birds").exists()
+
+
+def test_options_of_static_reach_it(run):
+    options = ("--structure", "diagonal", "--scope", "channel", "--folds", "1", "--no-onnx")
+    for layers, kept in (("50%", 0.5), ("0.0,1.0", ["0.0", "1.0"])):
+        done = run("adapt", "mine", *STATIC, *options, "--layers", layers, "--out", "b", "--force")
+        assert done.code == 0, done.err
+        settings = ns.FewShotClassifier.load("b").get_params()
+        assert settings["layers"] == kept
+        assert (settings["structure"], settings["scope"]) == ("diagonal", "channel")
 
 
 def _empty(folder):
@@ -310,6 +350,14 @@ def _not_utf8(folder):
         (None, ("mine", *PLAIN, "--mean", "half"), "numbers separated by commas, got 'half'"),
         (None, ("mine", *PLAIN, "--mean", "nan,0,0"), "expected a finite mean and std above 0"),
         (None, ("mine", *PLAIN, "--classifier", "fc"), "expected no classifier with 'plain.safe"),
+        (
+            None,
+            ("mine", *PLAIN, "--layers", "50%"),
+            "layers only with method 'static', got",
+        ),
+        (None, ("mine", *STATIC, "--structure", "x"), "structure to be one of"),
+        (None, ("mine", *STATIC, "--layers", "150%"), "expected layers to be a share"),
+        (None, ("mine", *STATIC, "--layers", "head,neck"), "No layer's name ends in it"),
         (_not_utf8, ("mine", *PLAIN), r"expected class names in UTF-8, got 'caf\udce9'"),
     ],
 )

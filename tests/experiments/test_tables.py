@@ -92,6 +92,18 @@ def test_rows_have_the_tasks_and_statistics_of_their_notes(name):
     assert f"on {static.episodes} episodes" in table(name).row("static").deviation
 
 
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("name", ["nearest", "linear", "laplace"])
+def test_rows_that_only_test_the_baselines_network(name, budget):
+    config = table("table6").row(name).config(budget)
+    assert (config.method, config.epochs, config.steps) == (name, 0, None)
+    assert table("table6").starts(budget)[name] == "finetune"
+    baseline = table("table6").row("finetune").config(budget)
+    assert (config.options, config.data, config.episodes) == (
+        baseline.options, baseline.data, baseline.episodes,
+    )  # fmt: skip
+
+
 def test_the_note_on_episodes_after_a_trained_network():
     row = table("table6").row("proto-pretrained")
     config = row.config("short")

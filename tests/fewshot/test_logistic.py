@@ -152,6 +152,44 @@ def test_the_gradient_of_the_posterior_is_zero(covariance):
     torch.testing.assert_close(deviation, expected.sqrt())
 
 
+def test_the_most_probable_weights_by_newtons_method():
+    """The posterior of Bauer et al. with its whole Hessian, on the weights themselves.
+
+    The log-likelihood is a sum over images, features are as they are, and the variance is that of
+    the base classes' weights.
+    """
+    labels = torch.arange(3).repeat_interleave(4)
+    X = 4 * drawn(labels, 5)[0] + 3
+    rows = 0.3 * torch.randn(40, 6, dtype=torch.float64) + 1
+    with_bias = F.pad(X, (0, 1), value=1.0)
+    mean = rows.mean(0)
+    variance = (rows - mean).square().mean(0)
+    variance[:-1] = variance[:-1].mean()
+
+    def negative_log_posterior(flat):
+        W = flat.view(3, 6)
+        likelihood = (with_bias @ W.mT).log_softmax(1)[torch.arange(12), labels].sum()
+        return ((W - mean).square() / variance).sum() / 2 - likelihood
+
+    W = mean.repeat(3)
+    for _ in range(50):
+        slope = torch.autograd.functional.jacobian(negative_log_posterior, W)
+        hessian = torch.autograd.functional.hessian(negative_log_posterior, W)
+        step = torch.linalg.solve(hessian, slope)
+        size = 1.0
+        while negative_log_posterior(W - size * step) > negative_log_posterior(W):
+            size /= 2
+            if size < 1e-6:
+                break
+        W = W - size * step
+    assert slope.abs().max() < 1e-9
+    weight, bias = fit_laplace(X, labels, 3, gaussian_prior(rows))
+    ours = torch.cat((weight, bias[:, None]), 1)
+    assert ours.dtype == torch.float64
+    torch.testing.assert_close(ours, W.view(3, 6), rtol=0, atol=1e-4)
+    assert (ours - mean).abs().max() > 0.1, "the support set moved nothing"
+
+
 def test_a_prior_with_a_wide_bias_is_method_linear():
     X, mirrored = drawn(UNEVEN, 6)
     deviation = torch.full((7,), 30.0, dtype=torch.float64).sqrt()

@@ -28,16 +28,21 @@ from .backbones import (
     missing_hint,
     save_backbone,
 )
-from .calibration import Calibration, measure_calibration
 from .classifier import FewShotClassifier
-from .cross_validation import CrossValidation, cross_validate
-from .duplicates import near_duplicates
 from .feature_cache import open_cache
-from .folds import fold_numbers
 from .methods import METHODS, AdaptedNetwork, can_adapt, make_adapter
 from .preprocessing import Preprocessing
-from .rejection import Rejection, fit_rejection
 from .training_images import TrainingImages, embed_images
+from .validation import (
+    Calibration,
+    CrossValidation,
+    Rejection,
+    cross_validate,
+    fit_rejection,
+    fold_numbers,
+    measure_calibration,
+    near_duplicates,
+)
 
 __all__ = [
     "METHODS",

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import _check
-from ..errors import RunError
+from ..errors import DataError, RunError
+from ..ops.effective_weight import Scope
 from .backbones.extractor import FeatureExtractor
 from .backbones.load import (
     PLAIN_TWIN,
@@ -26,17 +27,29 @@ from .backbones.load import (
     list_backbones,
     load_backbone,
 )
-from .backbones.network_output import check_finite
-from .cross_validation import CrossValidation, cross_validate
-from .duplicates import near_duplicates
 from .feature_cache import open_cache
-from .folds import fold_numbers
 from .inputs import check_lengths, label_array, listed, numbered
-from .methods import METHODS, AdaptedNetwork, Adapter, can_adapt, make_adapter, takes_long
+from .methods import (
+    METHODS,
+    AdaptedNetwork,
+    Adapter,
+    Layers,
+    can_adapt,
+    make_adapter,
+    static_options,
+    takes_long,
+)
+from .prediction import Prediction, Predictions, predict_files, predict_pixels
 from .preprocessing import Preprocessing, in_batches, read_all
-from .rejection import fit_rejection
 from .storage import Adapted, Examples, load_adapted, save_adapted
 from .training_images import TrainingImages, embed_images
+from .validation import (
+    CrossValidation,
+    cross_validate,
+    fit_rejection,
+    fold_numbers,
+    near_duplicates,
+)
 
 __all__ = ["FewShotClassifier"]
 
@@ -56,8 +69,9 @@ class FewShotClassifier:
     Args:
         method: ``"static"``: similarities and a classifier are tuned, then merged into a plain
             network; ``"dynamic"``: a classifier is tuned on a dynamic network; ``"proto"``: the
-            nearest class mean; ``"ridge"``: ridge regression; ``"auto"``: the best of them in
-            cross-validation. They are the few-shot methods of the same names.
+            nearest class mean; ``"ridge"``: ridge regression; ``"linear"``: logistic regression;
+            ``"laplace"``: the same, with a prior from the backbone's own classifier; ``"auto"``:
+            the best of them in cross-validation. They are the few-shot methods of the same names.
         backbone: what :func:`~neural_similarity.adapt.load_backbone` takes, or a
             :class:`~neural_similarity.adapt.FeatureExtractor`. None is the best that is installed
             (:func:`~neural_similarity.adapt.default_backbone`): a network trained on ImageNet, or
@@ -65,6 +79,12 @@ class FewShotClassifier:
             the shipped dynamic network.
         folds: folds of cross-validation; 1 skips it.
         seed: seed of the division into folds.
+        structure, scope: of method static alone, as of
+            :class:`~neural_similarity.StaticSimilarity`. None is ``"unconstrained"`` and
+            ``"layer"``.
+        layers: of method static alone: the layers that get a similarity. A number is a share of
+            them, counted from the last one; a text or a list is as ``target_modules`` of
+            :class:`~neural_similarity.StaticSimilarity`. None is the last third.
 
     Attributes:
         classes_: the labels, sorted.
@@ -98,11 +118,17 @@ class FewShotClassifier:
         backbone: str | os.PathLike[str] | FeatureExtractor | None = None,
         folds: int = 5,
         seed: int = 0,
+        structure: str | None = None,
+        scope: Scope | None = None,
+        layers: Layers | None = None,
     ) -> None:
         self.method = method
         self.backbone = backbone
         self.folds = folds
         self.seed = seed
+        self.structure = structure
+        self.scope = scope
+        self.layers = layers
 
     def fit(
         self,
@@ -156,8 +182,7 @@ class FewShotClassifier:
 
     def predict_proba(self, images: Sequence[Any] | Tensor) -> NDArray[np.float32]:
         """Probabilities ``(N, n_classes)``, in the order of ``classes_``."""
-        scores, _ = self.scores_and_features(images)
-        return scores.softmax(1).numpy()
+        return self._predictions(images).probabilities.numpy()
 
     def is_known(self, images: Sequence[Any] | Tensor) -> NDArray[np.bool_]:
         """Whether each image is like one of the classes, or else none of these.
@@ -165,10 +190,17 @@ class FewShotClassifier:
         Of new images of the classes, some 95 % are (:class:`~neural_similarity.adapt.Rejection`).
         Without cross-validation nothing is known about that, and all are.
         """
-        _, features = self.scores_and_features(images)
-        rejection = self.model_.rejection
-        known = rejection.accepts(features) if rejection else torch.ones(len(features)).bool()
-        return known.numpy()
+        return self._predictions(images).is_known.numpy()
+
+    def predict_files(
+        self, files: Sequence[str | os.PathLike[str]]
+    ) -> list[Prediction | DataError]:
+        """The result for each image file, or the reason why it cannot be read.
+
+        All files are read at once: pass them in batches.
+        """
+        self._check_fitted()
+        return predict_files(self.model_, self.preprocessing_, files)
 
     def score(self, images: Sequence[Any] | Tensor, labels: Sequence[Hashable]) -> float:
         """The share of images that are classified correctly."""
@@ -176,16 +208,10 @@ class FewShotClassifier:
         check_lengths(len(predicted), len(labels))
         return float(np.mean([a == b for a, b in zip(predicted.tolist(), labels, strict=True)]))
 
-    @torch.no_grad()
     def scores_and_features(self, images: Sequence[Any] | Tensor) -> tuple[Tensor, Tensor]:
         """Scores of images, and the features that they are computed from."""
-        self._check_fitted()
-        scores, features = [], []
-        for batch in in_batches(listed(images), _BATCH):
-            ready = self.preprocessing_.normalise(read_all(batch, self.preprocessing_))
-            features.append(check_finite(self.model_.features(ready)))
-            scores.append(self.model_.classifier(features[-1]))
-        return torch.cat(scores), torch.cat(features)
+        predictions = self._predictions(images)
+        return predictions.scores, predictions.features
 
     def adapted(self) -> Adapted:
         """Everything that was learned, and the training images."""
@@ -245,6 +271,18 @@ class FewShotClassifier:
         inside = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
         return f"{type(self).__name__}({inside})"
 
+    def _predictions(self, images: Sequence[Any] | Tensor) -> Predictions:
+        self._check_fitted()
+        parts = [
+            predict_pixels(self.model_, self.preprocessing_, read_all(batch, self.preprocessing_))
+            for batch in in_batches(listed(images), _BATCH)
+        ]
+        return Predictions(
+            torch.cat([part.scores for part in parts]),
+            torch.cat([part.features for part in parts]),
+            torch.cat([part.is_known for part in parts]),
+        )
+
     def _check_fitted(self) -> None:
         if not hasattr(self, "model_"):
             raise RunError(
@@ -256,6 +294,9 @@ class FewShotClassifier:
         self, images: list[Any], labels: Tensor, n_way: int, callback: Callback | None
     ) -> tuple[dict[str, Adapter], dict[str, str]]:
         """The methods to choose from, each with its backbone, and why others are left out."""
+        static = static_options(
+            self.method, structure=self.structure, scope=self.scope, layers=self.layers
+        )
         methods = METHODS if self.method == "auto" else (self.method,)
         backbones = self._backbones(methods)
         on_image = partial(callback, "images") if callback is not None else None
@@ -263,7 +304,7 @@ class FewShotClassifier:
         adapters, left_out = {}, {}
         for method in methods:
             backbone = backbones.get(method)
-            reason = can_adapt(method, backbone) if backbone is not None else "no backbone"
+            reason = "no backbone" if backbone is None else can_adapt(method, backbone, static)
             if reason is not None and self.method != "auto":
                 raise RunError(
                     f"FewShotClassifier: expected a backbone that suits the method, got "
@@ -278,7 +319,7 @@ class FewShotClassifier:
             if backbone not in embedded:
                 cache = open_cache(backbone)
                 embedded[backbone] = embed_images(backbone, images, labels, n_way, on_image, cache)
-            adapters[method] = make_adapter(method, embedded[backbone])
+            adapters[method] = make_adapter(method, embedded[backbone], static)
         return adapters, left_out
 
     def _backbones(self, methods: Sequence[str]) -> dict[str, FeatureExtractor]:

@@ -13,9 +13,9 @@ from ..export import export_model
 from .classifier import FewShotClassifier
 from .methods import AdaptedNetwork
 from .preprocessing import Preprocessing
-from .rejection import Rejection
 from .report import accuracy_text, write_adapt_report
 from .storage import write_adapted
+from .validation import Rejection
 
 __all__ = ["write_all"]
 

@@ -12,8 +12,8 @@ import torch
 from ..data import FolderSet
 from .backbones.load import missing_hint
 from .classifier import FewShotClassifier
-from .cross_validation import CrossValidation
 from .training_images import as_array
+from .validation import CrossValidation
 
 if TYPE_CHECKING:  # plotting takes a second to import
     from ..plot import Part, Section

@@ -30,12 +30,11 @@ from ..train.checkpoint import read_weights
 from .backbones.extractor import FeatureExtractor
 from .backbones.files import read_description, write_described
 from .backbones.load import rebuild
-from .cross_validation import CrossValidation
 from .linear_heads import linear
 from .methods import AdaptedNetwork
 from .output_folder import EXAMPLES, LABELS, MODEL, output_folder
 from .preprocessing import Preprocessing
-from .rejection import Rejection
+from .validation import CrossValidation, Rejection
 
 __all__ = [
     "Adapted",
@@ -170,6 +169,9 @@ class _Settings:
     folds: int
     seed: int
     backbone: None
+    structure: str | None = None  # files of earlier versions have none of these
+    scope: str | None = None
+    layers: float | str | list[str] | None = None
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -56,6 +57,31 @@ def adapt(
         str | None,
         typer.Option(help="Name of its last layer, if it is not found.", show_default=False),
     ] = None,
+    structure: Annotated[
+        str | None,
+        typer.Option(
+            help="With --method static: what M may be, such as unconstrained (default), orthogonal "
+            "or diagonal.",
+            show_default=False,
+        ),
+    ] = None,
+    scope: Annotated[
+        str | None,
+        typer.Option(
+            help="With --method static: one M per layer (default), channel or kernel, or full.",
+            show_default=False,
+        ),
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="With --method static: the layers that get a similarity. 50% is the last half of "
+            "them (default: the last third); conv1,conv2 are layers whose names end so; all-conv "
+            "is all convolutions; anything else is a regular expression over whole names. nsl "
+            "inspect lists the names.",
+            show_default=False,
+        ),
+    ] = None,
     folds: Annotated[int, typer.Option(help="Folds of cross-validation; 1 skips it.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
     onnx: Annotated[bool, typer.Option(help="Also write model.onnx.")] = True,
@@ -71,6 +97,7 @@ def adapt(
     nsl adapt my-images --out birds
     nsl adapt my-images --out birds --backbone efficientnet_lite2
     nsl adapt my-images --out birds --method static --backbone runs/mine
+    nsl adapt my-images --out birds --method static --structure orthogonal --layers 50%
     nsl adapt my-images --out birds --backbone timm:resnet18
     nsl predict birds photo.jpg
     """
@@ -78,14 +105,17 @@ def adapt(
     from ..adapt import FewShotClassifier
     from ..adapt.deliver import write_all
     from ..adapt.image_folder import read_classes
-    from ..adapt.methods import METHODS
+    from ..adapt.methods import METHODS, static_options
     from ..adapt.output_folder import check_output_folder, output_folder
     from ..export.onnx import check_packages
     from .shared.adapt_result import print_result
+    from .shared.printing import others_print_to_stderr
     from .shared.progress import progress_bar
     from .shared.signals import ends_on_sigterm
 
     _check.known_name("adapt", "--method", method, ("auto", *METHODS))
+    tuned: dict[str, Any] = {"structure": structure, "scope": scope, "layers": _layers(layers)}
+    static_options(method, **tuned)  # raises early, before images are read
     check_output_folder(out, force)
     if onnx:
         check_packages()
@@ -93,10 +123,11 @@ def adapt(
     extractor = None
     changes = (image_size, mean, std, crop, classifier)
     if backbone is not None or any(change is not None for change in changes):
-        extractor = _backbone(backbone, image_size, mean, std, crop, classifier)
-    fitted = FewShotClassifier(method, extractor, folds, seed)
+        with others_print_to_stderr():
+            extractor = _backbone(backbone, image_size, mean, std, crop, classifier)
+    fitted = FewShotClassifier(method, extractor, folds, seed, **tuned)
     labels = [dataset.classes[number] for number in dataset.labels.tolist()]
-    with progress_bar() as bar:
+    with others_print_to_stderr(), progress_bar() as bar:
         task = bar.add_task("images", total=len(labels))
 
         def on_progress(stage: str, done: int, total: int) -> None:
@@ -130,6 +161,19 @@ def _backbone(
             crop=crop,
             classifier=classifier,
         )
+
+
+def _layers(text: str | None) -> float | str | list[str] | None:
+    r"""Which layers an option names: a share of the last ones, endings of names, or a pattern.
+
+    >>> _layers("50%"), _layers("all-conv"), _layers("conv1,2.conv"), _layers(r"stages\.\d+")
+    (0.5, 'all-conv', ['conv1', '2.conv'], 'stages\\.\\d+')
+    """
+    if text is None or text == "all-conv":
+        return text
+    if re.fullmatch(r"\d+(\.\d+)?%", text):
+        return float(text[:-1]) / 100
+    return text.split(",") if re.fullmatch(r"[\w.-]+(,[\w.-]+)*", text) else text
 
 
 def _numbers(option: str, text: str | None) -> list[float] | None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from glob import glob, has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .shared.options import Force
-from .shared.printing import print_error, print_json, print_line, printable
+from .shared.printing import (
+    others_print_to_stderr,
+    print_error,
+    print_json,
+    print_line,
+    printable,
+)
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..adapt import FewShotClassifier
+    from ..adapt.prediction import Prediction
     from ..adapt.storage import Examples
 
 __all__ = ["predict"]
@@ -69,7 +74,7 @@ def predict(
     if why is not None:
         _check_picture(why, force)
     files = _files(images)
-    with named_module_here(backbone):
+    with named_module_here(backbone), others_print_to_stderr():
         classifier = FewShotClassifier.load(folder, backbone)
     examples = classifier.adapted().examples if why is not None else None
     count, first = _predict_files(classifier, files, top, as_json)
@@ -81,17 +86,6 @@ def predict(
             print_error(f"{why} shows the first {len(first)} of {count:,}")
     if count < len(files):
         raise typer.Exit(1)
-
-
-class _Prediction(NamedTuple):
-    """The result for an image."""
-
-    file: Path
-    picture: Tensor
-    probabilities: Tensor
-    features: Tensor
-    is_known: bool
-    """Whether it is like one of the classes."""
 
 
 def _check_picture(why: Path, force: bool) -> None:
@@ -139,7 +133,7 @@ def _matching(pattern: str) -> list[Path]:
 
 def _predict_files(
     classifier: FewShotClassifier, files: list[Path], top: int, as_json: bool
-) -> tuple[int, list[_Prediction]]:
+) -> tuple[int, list[Prediction]]:
     """Classify and print, batch by batch; returns how many were classified, and the first ones."""
     from ..adapt.preprocessing import in_batches
     from .shared.progress import progress_bar
@@ -148,9 +142,11 @@ def _predict_files(
     with progress_bar() as bar:
         task = bar.add_task("images", total=len(files))
         for batch in in_batches(files, _BATCH):
-            for file, result in zip(batch, _classify(classifier, batch), strict=True):
-                if isinstance(result, str):
-                    _print_trouble(file, result, as_json)
+            with others_print_to_stderr():  # the network may be a user's
+                results = classifier.predict_files(batch)
+            for file, result in zip(batch, results, strict=True):
+                if isinstance(result, Exception):
+                    _print_trouble(file, str(result), as_json)
                     continue
                 _print(classifier.classes_.tolist(), result, top, as_json)
                 count += 1
@@ -160,39 +156,7 @@ def _predict_files(
     return count, first
 
 
-def _classify(classifier: FewShotClassifier, files: list[Path]) -> list[_Prediction | str]:
-    """The prediction for each file, or the reason why there is none."""
-    import torch
-
-    from ..adapt.backbones.network_output import check_finite
-    from ..adapt.preprocessing import in_threads
-    from ..errors import DataError
-
-    preprocessing = classifier.preprocessing_
-
-    def read(file: Path) -> Tensor | DataError:
-        try:
-            return preprocessing.read(file)
-        except DataError as error:
-            return error
-
-    pictures = in_threads(read, files)
-    good = [picture for picture in pictures if isinstance(picture, torch.Tensor)]
-    if good:
-        with torch.no_grad():
-            ready = preprocessing.normalise(torch.stack(good))
-            features = check_finite(classifier.model_.features(ready))
-            probabilities = classifier.model_.classifier(features).softmax(1)
-            rejection = classifier.model_.rejection
-            known = rejection.accepts(features).tolist() if rejection else [True] * len(features)
-        rows = iter(zip(good, probabilities, features, known, strict=True))
-    return [
-        str(picture) if isinstance(picture, DataError) else _Prediction(file, *next(rows))
-        for file, picture in zip(files, pictures, strict=True)
-    ]
-
-
-def _print(classes: list[Any], prediction: _Prediction, top: int, as_json: bool) -> None:
+def _print(classes: list[Any], prediction: Prediction, top: int, as_json: bool) -> None:
     shares, places = prediction.probabilities.topk(min(top, len(classes)))
     likely = [
         (classes[place], round(share, 6))
@@ -215,7 +179,7 @@ def _print_trouble(file: Path, reason: str, as_json: bool) -> None:
 
 
 def _draw(
-    classes: list[Any], examples: Examples, predictions: list[_Prediction], path: Path
+    classes: list[Any], examples: Examples, predictions: list[Prediction], path: Path
 ) -> None:
     """Draw each image next to the examples whose features have the most similar direction."""
     import torch.nn.functional as F
@@ -232,6 +196,8 @@ def _draw(
         near = [(as_array(images[n]), str(classes[labels[n]]), cosine[n].item()) for n in nearest]
         name = str(classes[int(place)])
         rows.append(
-            Explained(printable(one.file.name), as_array(one.picture), name, share.item(), near)
+            Explained(
+                printable(Path(one.file).name), as_array(one.picture), name, share.item(), near
+            )
         )
     draw_neighbours(rows, path)

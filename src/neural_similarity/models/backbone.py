@@ -98,6 +98,15 @@ class Backbone(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(input))
 
+    def check_channels(self, input: Tensor) -> None:
+        """Raise unless these are images with the channels that the first layer was made for."""
+        if input.dim() != 4 or input.shape[1] != self.in_channels:
+            raise ShapeError(
+                f"{type(self).__name__}: expected images of shape "
+                f"{('N', self.in_channels, 'H', 'W')}, got {tuple(input.shape)}. Create the model "
+                f"with another in_channels."
+            )
+
     def check_images(self, input: Tensor) -> None:
         """Raise unless the images have the size that the fully connected layer was made for."""
         expected = (self.in_channels, self.image_size, self.image_size)

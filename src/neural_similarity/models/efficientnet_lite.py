@@ -131,11 +131,7 @@ class EfficientNetLite(Backbone):
         draw_from_he(self, nn.Conv2d)
 
     def forward_features(self, input: Tensor) -> Tensor:
-        if input.dim() != 4 or input.shape[1] != self.in_channels:
-            raise ShapeError(
-                f"EfficientNetLite: expected images of shape {('N', self.in_channels, 'H', 'W')}, "
-                f"got {tuple(input.shape)}. Create the model with another in_channels."
-            )
+        self.check_channels(input)
         features: Tensor = self.features(input)
         return features
 

@@ -119,11 +119,7 @@ class ResNet(Backbone):
         draw_from_he(self, nn.Conv2d, mode="fan_out")
 
     def forward_features(self, input: Tensor) -> Tensor:
-        if input.dim() != 4 or input.shape[1] != self.in_channels:
-            raise ShapeError(
-                f"ResNet: expected images of shape {('N', self.in_channels, 'H', 'W')}, got "
-                f"{tuple(input.shape)}. Create the model with another in_channels."
-            )
+        self.check_channels(input)
         features: Tensor = self.maxpool(self.relu(self.bn1(self.conv1(input))))
         for name in self.stage_names:
             features = self.get_submodule(name)(features)

@@ -23,15 +23,17 @@ from ..backbones.extractor import FeatureExtractor
 from ..training_images import TrainingImages
 from .base import AdaptedNetwork, Adapter
 from .on_features import HeadAdapter
-from .static import StaticAdapter, StaticOptions, tuned_part
+from .static import Layers, StaticAdapter, StaticOptions, static_options, tuned_part
 
 __all__ = [
     "METHODS",
     "AdaptedNetwork",
     "Adapter",
+    "Layers",
     "StaticOptions",
     "can_adapt",
     "make_adapter",
+    "static_options",
     "takes_long",
 ]
 
@@ -41,10 +43,13 @@ METHODS = ("ridge", "proto", "linear", "laplace", "dynamic", "static")
 _MOST_WORK = 1e8  # multiply-adds of an image in what is tuned, above which a fit takes minutes
 
 
-def make_adapter(method: str, data: TrainingImages) -> Adapter:
-    """One of :data:`METHODS` on the images and their features."""
+def make_adapter(method: str, data: TrainingImages, static: StaticOptions | None = None) -> Adapter:
+    """One of :data:`METHODS` on the images and their features.
+
+    ``static`` has the options of the method of that name.
+    """
     if method == "static":
-        return StaticAdapter(data)
+        return StaticAdapter(data, static or StaticOptions())
     if method == "dynamic":
         return HeadAdapter(data, partial(heads.tuned, method=Dynamic()), unit=False)
     if method == "linear":
@@ -56,7 +61,9 @@ def make_adapter(method: str, data: TrainingImages) -> Adapter:
     return HeadAdapter(data, {"ridge": heads.ridge, "proto": heads.prototypes}[method])
 
 
-def can_adapt(method: str, backbone: FeatureExtractor) -> str | None:
+def can_adapt(
+    method: str, backbone: FeatureExtractor, static: StaticOptions | None = None
+) -> str | None:
     """The reason why a method does not work on a backbone; None if it does."""
     if method == "laplace":
         return _no_prior(backbone)
@@ -73,7 +80,7 @@ def can_adapt(method: str, backbone: FeatureExtractor) -> str | None:
     if method != "static":
         return None
     try:
-        tuned_part(backbone, StaticOptions())
+        tuned_part(backbone, static or StaticOptions())
     except AttachError as error:
         return f"method 'static' needs layers that can have a similarity ({error})"
     return None

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..rejection import Rejection
 from ..training_images import TrainingImages
+from ..validation import Rejection
 
 __all__ = ["AdaptedNetwork", "Adapter"]
 

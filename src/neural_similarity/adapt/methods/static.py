@@ -13,28 +13,35 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ... import _check
 from ...convert import attach, merge
 from ...convert.switch import check_switched_on
-from ...errors import SkippedLayerWarning
+from ...errors import RunError, SkippedLayerWarning
 from ...fewshot.inner_loop.episode_parameters import BIAS, WEIGHT, Tensors, similarity_names
 from ...fewshot.methods.linear import balanced, choose_strength, fit_linear, inner_folds
 from ...nn.inventory import static_similarities
 from ...nn.static import StaticSimilarity
 from ...ops.effective_weight import Scope
-from ...structures import Structure
+from ...structures import Structure, list_structures
 from .. import linear_heads as heads
 from ..backbones.extractor import FeatureExtractor
 from .adam import Adam
 from .base import AdaptedNetwork, Adapter
 from .cached_trunk import CachedTrunk
 
-__all__ = ["StaticAdapter", "StaticOptions", "late_layers", "tuned_part"]
+__all__ = [
+    "Layers", "StaticAdapter", "StaticOptions", "late_layers", "static_options", "tuned_part",
+]  # fmt: skip
+
+Layers = float | str | list[str] | tuple[str, ...]
+"""The last layers, as a share, or layers by name: see :class:`StaticOptions`."""
 
 _BATCH = 64
 
@@ -45,7 +52,9 @@ class StaticOptions:
 
     Args:
         structure, scope: as of :class:`~neural_similarity.StaticSimilarity`.
-        share: of the layers that can have a similarity, the last ones that get one; at least one.
+        layers: which layers get a similarity. A number: the last ones, as a share of those where
+            the network wants one, at least one. Text or a list: as ``target_modules`` of
+            :class:`~neural_similarity.StaticSimilarity`. Kernels of a single tap are skipped.
         image_steps: images that tune similarities, counted again in every epoch.
         checks: how often images that are kept apart are tested, at equal distances.
         batch_size: images a step.
@@ -55,12 +64,25 @@ class StaticOptions:
 
     structure: str | Structure = "unconstrained"
     scope: Scope = "layer"
-    share: float = 1 / 3
+    layers: Layers = 1 / 3
     image_steps: int = 400
     checks: int = 3
     batch_size: int = 16
     lr: float = 0.03
     head_lr: float = 0.01
+
+    def __post_init__(self) -> None:
+        self.similarity(None if isinstance(self.layers, int | float) else self.layers)
+        if isinstance(self.layers, int | float) and not 0 < self.layers <= 1:
+            raise RunError(
+                f"StaticOptions: expected layers to be a share above 0 and at most 1, got "
+                f"{self.layers!r}. It is the share of the layers, counted from the last one. Names "
+                f"of layers are text."
+            )
+
+    def similarity(self, layers: str | list[str] | tuple[str, ...] | None) -> StaticSimilarity:
+        """What these layers get."""
+        return StaticSimilarity(self.structure, self.scope, target_modules=layers)
 
 
 @dataclass(eq=False)
@@ -215,11 +237,32 @@ def tuned_part(backbone: FeatureExtractor, options: StaticOptions) -> CachedTrun
     module = copy.deepcopy(backbone.module)
     if any(static_similarities(part) for part in module.modules()):
         merge(module)
-    names = late_layers(module, options.share)
-    targets = "|".join(map(re.escape, names))
-    attach(module, StaticSimilarity(options.structure, options.scope, target_modules=targets))
+    layers = options.layers
+    if isinstance(layers, int | float):
+        layers = "|".join(map(re.escape, late_layers(module, layers)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkippedLayerWarning)
+        attach(module, options.similarity(layers))
     module.eval().requires_grad_(False)
-    return CachedTrunk(module, names, backbone.image_shape)
+    return CachedTrunk(module, _layers_with_similarity(module), backbone.image_shape)
+
+
+def static_options(method: str, **changes: Any) -> StaticOptions:
+    """The options with these changes, of which None is none; only method static takes any.
+
+    >>> static_options("static", structure="orthogonal", layers=None).structure
+    'orthogonal'
+    """
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if changes and method != "static":
+        raise RunError(
+            f"adapt: expected {', '.join(changes)} only with method 'static', got method "
+            f"{method!r}. Other methods tune no similarity. Choose method 'static', or leave "
+            f"{'it' if len(changes) == 1 else 'them'} out."
+        )
+    if "structure" in changes:
+        _check.known_name("adapt", "structure", changes["structure"], list_structures())
+    return StaticOptions(**{name: _check.plain_number(value) for name, value in changes.items()})
 
 
 def late_layers(module: nn.Module, share: float) -> list[str]:
@@ -227,5 +270,9 @@ def late_layers(module: nn.Module, share: float) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkippedLayerWarning)
         attached = attach(copy.deepcopy(module), StaticSimilarity())
-    names = [name for name, part in attached.named_modules() if static_similarities(part)]
+    names = _layers_with_similarity(attached)
     return names[-max(1, round(share * len(names))) :]
+
+
+def _layers_with_similarity(module: nn.Module) -> list[str]:
+    return [name for name, part in module.named_modules() if static_similarities(part)]

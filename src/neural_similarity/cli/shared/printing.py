@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any
 
 __all__ = [
-    "log_to_stderr", "print_error", "print_json", "print_line", "print_usage", "printable",
+    "log_to_stderr", "others_print_to_stderr", "print_error", "print_json", "print_line",
+    "print_usage", "printable",
 ]  # fmt: skip
 
 # Control characters, separators of lines, marks that change the direction of writing, and halves
@@ -55,6 +59,26 @@ def print_json(value: Any) -> None:
     """Print a value as one line of JSON, in which the letters of all languages can be read."""
     line = json.dumps(value, ensure_ascii=False)
     print(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", line), flush=True)
+
+
+@contextmanager
+def others_print_to_stderr() -> Iterator[None]:
+    """Send to standard error what the code of others prints within the block.
+
+    So standard output holds what the command says, and nothing else. That covers ``print``, and
+    also child processes, which write past Python.
+    """
+    sys.stdout.flush()
+    with suppress(OSError):
+        sys.stderr.flush()
+    output = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(output, 1)
+        os.close(output)
 
 
 def log_to_stderr() -> None:

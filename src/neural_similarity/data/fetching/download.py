@@ -59,17 +59,12 @@ def fetch_file(
         progress: see :data:`Progress`.
     """
     target = Path(target)
-    if _is_there(url, target, checksum, replace):
-        return False
-    part = _part_of(target)
-    with exclusive(part) as file:
-        # Whoever held the lock a moment ago may have finished.
-        if _is_there(url, target, checksum, replace):
+    with _whole_part(url, target, checksum, size, replace, progress) as file:
+        if file is None:
             return False
-        _complete(url, target, file, checksum, size, progress)
         with writing("fetch", target):
             os.fsync(file.fileno())
-            part.replace(target)
+            _part_of(target).replace(target)
     return True
 
 
@@ -98,14 +93,12 @@ def fetched_archive(
         progress: see :data:`Progress`.
     """
     target = Path(target)
-    if _is_there(url, target, checksum, replace):
-        yield target
-        return
-    part = _part_of(target)
-    with exclusive(part) as file:
-        _complete(url, target, file, checksum, size, progress)
-        yield part
-        part.unlink()
+    with _whole_part(url, target, checksum, size, replace, progress) as file:
+        if file is None:
+            yield target
+            return
+        yield _part_of(target)
+        _part_of(target).unlink()
 
 
 def remove_whole_part(target: Path, checksum: str) -> None:
@@ -123,6 +116,28 @@ def digest(path: Path, checksum: str) -> str:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))
     return f"{kind}:{found.hexdigest()}"
+
+
+@contextmanager
+def _whole_part(
+    url: str,
+    target: Path,
+    checksum: str,
+    size: int | None,
+    replace: bool,
+    progress: Progress | None,
+) -> Iterator[FileIO | None]:
+    """The part with all of the file, for this process alone; None if ``target`` is there."""
+    if _is_there(url, target, checksum, replace):
+        yield None
+        return
+    with exclusive(_part_of(target)) as file:
+        # Whoever held the lock a moment ago may have finished.
+        if _is_there(url, target, checksum, replace):
+            yield None
+            return
+        _complete(url, target, file, checksum, size, progress)
+        yield file
 
 
 def _part_of(target: Path) -> Path:

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ShapeError
-from ..batches import query_labels
 from ..inner_loop.logistic import minimise_cross_entropy, principal_basis
 from ..network import FewShotNetwork
-from .base import FeatureMethod
+from .fitted_classifier import FittedClassifier
 from .linear import balanced
 from .registry import register_method
 
@@ -27,13 +26,18 @@ Covariance = Literal["isotropic", "diagonal"]
 
 @register_method
 @dataclass(frozen=True)
-class Laplace(FeatureMethod):
+class Laplace(FittedClassifier):
     """A network trained on base classes; its own classifier is the prior of the next one.
 
     The rows of the classifier of base classes are samples of what a row looks like: a Gaussian is
     fitted to them. New classes get the most probable classifier, given this prior and the support
     set (:func:`fit_laplace`): the point where Laplace's method approximates the posterior. Features
     are used as they are, because the rows belong to them.
+
+    The prior has nothing to tune, and may be too narrow for classes that are more alike than the
+    base classes. With EfficientNet-Lite0 and ten cars at 20 images each it reached 79.8 % where
+    ``linear`` reached 86.6 %; with three times the standard deviation 84.0 %, with ten times 86.2 %
+    (12 draws).
 
     Args:
         covariance: of the prior: ``"isotropic"``, one variance for all weights, as in the paper's
@@ -44,26 +48,19 @@ class Laplace(FeatureMethod):
     covariance: Covariance = "isotropic"
 
     name: ClassVar[str] = "laplace"
-    trains_on: ClassVar[Literal["images", "episodes"]] = "images"
+    unit: ClassVar[bool] = False
     needs_base_classifier: ClassVar[bool] = True
 
-    @torch.no_grad()
-    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
-        n_way, n_shot = support.shape[1:3]
+    def fit(
+        self, network: FewShotNetwork, features: Tensor, labels: Tensor, n_way: int
+    ) -> tuple[Tensor, Tensor]:
         rows = classifier_rows(network.head)
         if rows is None:
             raise ShapeError(
                 f"Laplace: expected a linear head with the rows of base classes, got "
                 f"{type(network.head).__name__}. Build the network with this method."
             )
-        labels = query_labels(n_way, n_shot, support.device)
-        weight, bias = fit_laplace(
-            support.flatten(1, 2), labels, n_way, gaussian_prior(rows, self.covariance)
-        )
-        return query @ weight.mT + bias.unsqueeze(-2)
-
-    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
-        return n_way * (network.num_features + 1)
+        return fit_laplace(features, labels, n_way, gaussian_prior(rows, self.covariance))
 
 
 def classifier_rows(layer: nn.Module) -> Tensor | None:

@@ -8,16 +8,15 @@ https://arxiv.org/abs/2003.11539.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..batches import query_labels
 from ..inner_loop.logistic import minimise_cross_entropy, principal_basis
 from ..network import FewShotNetwork
-from .base import FeatureMethod
+from .fitted_classifier import FittedClassifier
 from .registry import register_method
 
 __all__ = ["STRENGTHS", "Linear", "balanced", "choose_strength", "fit_linear", "inner_folds"]
@@ -31,7 +30,7 @@ _FOLDS = 5
 
 @register_method
 @dataclass(frozen=True)
-class Linear(FeatureMethod):
+class Linear(FittedClassifier):
     """A network trained on base classes; new classes by logistic regression on unit features.
 
     Features are scaled to unit length, and :func:`fit_linear` fits the classifier, with a strength
@@ -44,19 +43,11 @@ class Linear(FeatureMethod):
     strength: float | None = None
 
     name: ClassVar[str] = "linear"
-    trains_on: ClassVar[Literal["images", "episodes"]] = "images"
 
-    @torch.no_grad()
-    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
-        n_way, n_shot = support.shape[1:3]
-        X = F.normalize(support.flatten(1, 2), dim=-1)
-        labels = query_labels(n_way, n_shot, X.device)
-        weight, bias = fit_linear(X, labels, n_way, strength=self.strength)
-        scores: Tensor = F.normalize(query, dim=-1) @ weight.mT + bias.unsqueeze(-2)
-        return scores
-
-    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
-        return n_way * (network.num_features + 1)
+    def fit(
+        self, network: FewShotNetwork, features: Tensor, labels: Tensor, n_way: int
+    ) -> tuple[Tensor, Tensor]:
+        return fit_linear(features, labels, n_way, strength=self.strength)
 
 
 def fit_linear(

@@ -9,15 +9,14 @@ https://dspace.mit.edu/handle/1721.1/37318.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..batches import query_labels
 from ..network import FewShotNetwork
-from .base import FeatureMethod
+from .fitted_classifier import FittedClassifier
 from .registry import register_method
 
 __all__ = ["RIDGES", "Ridge", "fit_ridge"]
@@ -28,7 +27,7 @@ RIDGES = 10.0 ** torch.arange(-3.0, 1.5, 0.5, dtype=torch.float64)
 
 @register_method
 @dataclass(frozen=True)
-class Ridge(FeatureMethod):
+class Ridge(FittedClassifier):
     """A network trained on base classes; new classes by ridge regression on unit features.
 
     Features are scaled to unit length, and :func:`fit_ridge` fits the classifier, with a λ of its
@@ -42,18 +41,12 @@ class Ridge(FeatureMethod):
     scale: float = 10.0
 
     name: ClassVar[str] = "ridge"
-    trains_on: ClassVar[Literal["images", "episodes"]] = "images"
 
-    @torch.no_grad()
-    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
-        n_way, n_shot = support.shape[1:3]
-        X = F.normalize(support.flatten(1, 2), dim=-1)
-        weight, bias = fit_ridge(X, query_labels(n_way, n_shot, X.device), n_way)
-        scores: Tensor = F.normalize(query, dim=-1) @ weight.mT + bias.unsqueeze(-2)
-        return self.scale * scores
-
-    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
-        return n_way * (network.num_features + 1)
+    def fit(
+        self, network: FewShotNetwork, features: Tensor, labels: Tensor, n_way: int
+    ) -> tuple[Tensor, Tensor]:
+        weight, bias = fit_ridge(features, labels, n_way)
+        return self.scale * weight, self.scale * bias
 
 
 def fit_ridge(

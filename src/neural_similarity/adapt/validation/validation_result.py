@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .._json import Count, Share, build
-from ..errors import FileFormatError
+from ..._json import Count, Share, build
+from ...errors import FileFormatError
 from .calibration import Bin, Calibration
 from .folds import NEVER
 from .wrong_labels import Suspect

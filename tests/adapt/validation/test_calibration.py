@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from neural_similarity.adapt.calibration import (
+from neural_similarity.adapt.validation.calibration import (
     Calibration,
     held_out_probabilities,
     measure_calibration,

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from neural_similarity.adapt.duplicates import duplicate_groups, near_duplicates
+from neural_similarity.adapt.validation.duplicates import duplicate_groups, near_duplicates
 
 
 def clusters(n_way, shots, spread, dimension=64):

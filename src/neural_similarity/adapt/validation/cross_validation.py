@@ -1,8 +1,8 @@
 """The accuracy of a method on new images, estimated by cross-validation.
 
 Every image is scored once by each method, trained without the image. One method is chosen, and
-:mod:`~neural_similarity.adapt.accuracy_estimate` says how good it is on new images. The same scores
-tell how well confidences are calibrated, and which labels are likely wrong.
+:mod:`~neural_similarity.adapt.validation.accuracy_estimate` says how good it is on new images. The
+same scores tell how well confidences are calibrated, and which labels are likely wrong.
 """
 
 from __future__ import annotations

@@ -7,15 +7,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from neural_similarity.adapt.accuracy_estimate import (
+from neural_similarity.adapt.validation.accuracy_estimate import (
     SPREAD,
     choice_accuracy,
     estimate_accuracy,
     extrapolation,
     wilson,
 )
-from neural_similarity.adapt.cross_validation import CrossValidation, cross_validate
-from neural_similarity.adapt.folds import fold_numbers
+from neural_similarity.adapt.validation.cross_validation import CrossValidation, cross_validate
+from neural_similarity.adapt.validation.folds import fold_numbers
 
 
 class _Guess:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from neural_similarity.adapt.folds import fold_numbers
-from neural_similarity.adapt.rejection import Rejection, fit_rejection
+from neural_similarity.adapt.validation.folds import fold_numbers
+from neural_similarity.adapt.validation.rejection import Rejection, fit_rejection
 from neural_similarity.errors import RunError
 
 

@@ -1,0 +1,93 @@
+"""What an adapted network makes of images: the one place that turns pixels into answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+from .backbones.network_output import check_finite
+from .methods import AdaptedNetwork
+from .preprocessing import Preprocessing, in_threads
+
+__all__ = ["Prediction", "Predictions", "predict_files", "predict_pixels"]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """The results for N images.
+
+    Attributes:
+        scores: ``(N, n_way)``.
+        features: ``(N, D)``, what the scores are computed from.
+        is_known: bool ``(N,)``: whether an image is like one of the classes. Without a
+            :class:`~neural_similarity.adapt.Rejection` nothing is known about that, and all are.
+    """
+
+    scores: Tensor
+    features: Tensor
+    is_known: Tensor
+
+    @property
+    def probabilities(self) -> Tensor:
+        """``(N, n_way)``."""
+        return self.scores.softmax(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The result for an image in a file.
+
+    Attributes:
+        file: its path.
+        picture: uint8 ``(C, S, S)``, as the network reads it.
+        probabilities: ``(n_way,)``.
+        features: ``(D,)``.
+        is_known: whether it is like one of the classes, or else none of these.
+    """
+
+    file: str | os.PathLike[str]
+    picture: Tensor
+    probabilities: Tensor
+    features: Tensor
+    is_known: bool
+
+
+@torch.no_grad()
+def predict_pixels(
+    network: AdaptedNetwork, preprocessing: Preprocessing, pixels: Tensor
+) -> Predictions:
+    """The results for uint8 images ``(N, C, S, S)``, as ``preprocessing.read`` gives them."""
+    features = check_finite(network.features(preprocessing.normalise(pixels)))
+    rejection = network.rejection
+    known = rejection.accepts(features) if rejection else torch.ones(len(features)).bool()
+    return Predictions(network.classifier(features), features, known)
+
+
+def predict_files(
+    network: AdaptedNetwork,
+    preprocessing: Preprocessing,
+    files: Sequence[str | os.PathLike[str]],
+) -> list[Prediction | DataError]:
+    """The result for each file, or the reason why there is none."""
+
+    def read(file: str | os.PathLike[str]) -> Tensor | DataError:
+        try:
+            return preprocessing.read(file)
+        except DataError as error:
+            return error
+
+    pictures = in_threads(read, files)
+    good = [picture for picture in pictures if isinstance(picture, Tensor)]
+    if not good:
+        return [picture for picture in pictures if isinstance(picture, DataError)]
+    found = predict_pixels(network, preprocessing, torch.stack(good))
+    rows = iter(zip(found.probabilities, found.features, found.is_known.tolist(), strict=True))
+    return [
+        Prediction(file, picture, *next(rows)) if isinstance(picture, Tensor) else picture
+        for file, picture in zip(files, pictures, strict=True)
+    ]
