@@ -24,7 +24,8 @@ from .records import RESULTS
 from .report.row_results import outdated, read_table
 from .report.write import Report
 from .tables.base import BUDGETS, SEEDS, check_budget
-from .tables.registry import TABLES, find_table
+from .tables.equal_cost import STUDIES
+from .tables.registry import TABLES, find_tables
 
 __all__ = ["RESULTS", "list_tables", "report", "run", "table_names"]
 
@@ -36,8 +37,8 @@ LEGEND = (
 
 
 def table_names() -> list[str]:
-    """All tables, in the order in which they are run."""
-    return list(TABLES)
+    """All tables, in the order in which they are run; then the studies of equal cost."""
+    return [*TABLES, *STUDIES]
 
 
 def list_tables(
@@ -49,7 +50,7 @@ def list_tables(
     yield from (f"  {name:6} {meaning}" for name, meaning in BUDGETS.items())
     yield ""
     yield LEGEND
-    for table in TABLES.values():
+    for table in (*TABLES.values(), *STUDIES.values()):
         yield ""
         yield f"{table.name}: {table.title}"
         yield f"  {budget}: {table.budgets[budget]}"
@@ -89,7 +90,8 @@ def run(
         test_callback: gets the name of a test, the number of episodes done, and their total.
     """
     check_budget(budget)
-    jobs = jobs_of([find_table(name) for name in tables], budget, seeds, rows)
+    chosen = [table for name in tables for table in find_tables(name)]
+    jobs = jobs_of(chosen, budget, seeds, rows)
     data = None if data_dir is None else str(data_dir)
     queue = Queue(results, work, data, log, callback, test_callback)
     log(f"runs: {len(jobs)}, missing: {len(queue.missing(jobs))}")

@@ -15,6 +15,7 @@ from neural_similarity.errors import RunError
 from .. import markdown
 from ..records import RESULTS, write_text
 from ..tables.base import BUDGETS
+from ..tables.equal_cost import STUDIES
 from ..tables.registry import TABLES
 from ..trials import read_trials
 from .claims import claims_text
@@ -137,7 +138,8 @@ class Report:
 
     def _strays(self) -> str:
         """Results that no table shows."""
-        rows = {(row.kept_in, row.name) for table in TABLES.values() for row in table.rows}
+        tables = (*TABLES.values(), *STUDIES.values())
+        rows = {(row.kept_in, row.name) for table in tables for row in table.rows}
         files = sorted(self.results.glob(f"*/{self.budget}/*.json"))
         names = [(file.parts[-3], file.stem.rpartition("-")[0]) for file in files]
         return ", ".join(

@@ -6,8 +6,11 @@ from neural_similarity.errors import UnknownNameError
 
 from . import table1, table2, table3, table4, table5, table6, table7
 from .base import Table
+from .equal_cost import STUDIES
 
-__all__ = ["TABLES", "find_table"]
+__all__ = ["TABLES", "find_table", "find_tables"]
+
+_ALL_STUDIES = "equal-cost"
 
 TABLES: dict[str, Table] = {
     table.name: table
@@ -25,10 +28,15 @@ TABLES: dict[str, Table] = {
 }
 
 
+def find_tables(name: str) -> list[Table]:
+    """The table of that name; ``equal-cost`` names every study of equal cost."""
+    return list(STUDIES.values()) if name == _ALL_STUDIES else [find_table(name)]
+
+
 def find_table(name: str) -> Table:
-    """The table of that name."""
-    if name not in TABLES:
-        raise UnknownNameError(
-            f"reproduce: expected a table among {', '.join(TABLES)}, got {name!r}."
-        )
-    return TABLES[name]
+    """The table or study of that name."""
+    known = TABLES | STUDIES
+    if name not in known:
+        names = ", ".join([*TABLES, _ALL_STUDIES, *STUDIES])
+        raise UnknownNameError(f"reproduce: expected a table among {names}, got {name!r}.")
+    return known[name]

@@ -104,6 +104,21 @@ def test_nearest_by_a_loop(metric):
         torch.testing.assert_close(scores[b, q], torch.stack(list(best.values())), **CLOSE)
 
 
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_nearest_mean_by_a_loop(metric):
+    method, network = made("nearest", metric=metric, means=True)
+    support, query = features()
+    scores = method.feature_scores(network, support, query)
+    for b, q, w in torch.cartesian_prod(*map(torch.arange, scores.shape)).tolist():
+        x, images = query[b, q], list(support[b, w])
+        if metric == "cosine":
+            mean = sum(image / image.norm() for image in images)
+            expected = x @ mean / x.norm() / mean.norm()
+        else:
+            expected = -((x - sum(images) / len(images)) ** 2).sum()
+        torch.testing.assert_close(scores[b, q, w], expected, **CLOSE)
+
+
 def test_matching_by_an_explicit_softmax():
     method, network = made("matching", scale=7)
     support, query = features()

@@ -26,14 +26,20 @@ class Nearest(FeatureMethod):
 
     Args:
         metric: compare by angle (``"cosine"``) or by distance (``"euclidean"``).
+        means: compare with the mean of a class instead of its images; by angle, the mean of
+            features of unit length.
     """
 
     metric: Literal["cosine", "euclidean"] = "cosine"
+    means: bool = False
 
     name: ClassVar[str] = "nearest"
     trains_on: ClassVar[Literal["images", "episodes"]] = "images"
 
     def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
+        if self.means:
+            unit = F.normalize(support, dim=-1) if self.metric == "cosine" else support
+            support = unit.mean(2, keepdim=True)
         images = support.flatten(1, 2)
         if self.metric == "cosine":
             near = F.normalize(query, dim=-1) @ F.normalize(images, dim=-1).mT

@@ -1,0 +1,161 @@
+"""Equal cost: does a similarity buy more than width does?
+
+Plain networks of several widths give a curve of accuracy over cost. Every other network has the
+width of one of them and a similarity; it is a point above the curve, on it or below it. Cost is
+parameters, multiply-adds, or time of a training step (``experiments/step_times.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from neural_similarity.fewshot import FewShotConfig
+from neural_similarity.train import TrainConfig
+
+from .base import Row, Table
+
+__all__ = ["PLAIN", "STUDIES", "member_names"]
+
+PLAIN = "plain-"
+"""How the names of plain networks begin; their width follows."""
+
+_FEWSHOT = FewShotConfig(
+    method="nearest", method_options={"means": True}, data="cifar-fs", options={"width": 32},
+    epochs=8, schedule="onecycle", lr=0.002, episodes=1000,
+)  # fmt: skip
+_FEWSHOT_SMOKE = replace(
+    _FEWSHOT, data="glyphs", options={"width": 8}, steps=3, epoch_steps=2, n_query=5,
+    val_episodes=2, episodes=4, log_every=1,
+)  # fmt: skip
+_CNN9 = TrainConfig(
+    model="cnn9", data="cifar10", options={"width": 16, "hidden": 128}, epochs=4,
+    schedule="onecycle", lr=0.03, log_every=50,
+)  # fmt: skip
+_RESNET = replace(_CNN9, model="resnet_cifar", options={"widths": [16, 32, 64]}, lr=0.1)
+
+
+def _smoke(config: TrainConfig) -> TrainConfig:
+    options = {name: _times(value, 0.25) for name, value in config.options.items()}
+    return replace(config, data="digits", options=options, steps=3, batch_size=32, log_every=1)
+
+
+_SOURCES = {
+    "patch": "a position, from its patch",
+    "pixel": "a position, from its pixel",
+    "image": "an image",
+}
+_SPANS = {"taps": "taps", "channels": "channels", "both": "taps and channels"}
+
+
+def _members() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Title and changed settings of every network with a similarity, by name."""
+    members: dict[str, tuple[str, dict[str, Any]]] = {
+        "static-channel": (
+            "Static, a matrix for each channel (DO-Conv)",
+            {"similarity": "static", "structure": "unconstrained", "scope": "channel"},
+        )
+    }
+    for source, per in _SOURCES.items():
+        for over, words in _SPANS.items():
+            for hidden in (4, 8, 16):
+                settings = {"similarity": "dynamic", "predictor": source, "over": over}
+                members[f"{source}-{over}-{hidden}"] = (
+                    f"M {per}, over {words}, {hidden} hidden units",
+                    {**settings, "hidden": hidden},
+                )
+    for gate in ("none", "tanh"):
+        members[f"image-both-8-{gate}"] = (
+            f"M an image, over taps and channels, 8 hidden units, gate {gate}",
+            {
+                "similarity": "dynamic", "predictor": "image", "over": "both", "hidden": 8,
+                "predictor_options": {"gate": gate},
+            },
+        )  # fmt: skip
+    return members
+
+
+def member_names() -> list[str]:
+    """The networks with a similarity."""
+    return list(_members())
+
+
+def _study(
+    name: str, title: str, widths: Sequence[int], short: TrainConfig | FewShotConfig,
+    smoke: TrainConfig | FewShotConfig, epochs: float, words: str,
+) -> Table:  # fmt: skip
+    """A table with a row for every width and every member; members have the second width."""
+    budgets: Mapping[str, Any] = {
+        "smoke": smoke, "short": short, "paper": replace(short, epochs=epochs),
+    }  # fmt: skip
+    usual = _first_width(short)
+    rows = [
+        Row(
+            f"{PLAIN}{width}", f"Plain, width {width}", _widened(width / usual), name, budgets,
+        )
+        for width in widths
+    ] + [
+        Row(member, member_title, _with(settings), name, budgets)
+        for member, (member_title, settings) in _members().items()
+    ]  # fmt: skip
+    return Table(
+        name=name,
+        title=title,
+        rows=tuple(rows),
+        metric="accuracy" if isinstance(short, FewShotConfig) else "error",
+        baseline=f"{PLAIN}{usual}",
+        paper={},
+        budgets={"smoke": "three steps on embedded data", "short": words,
+                 "paper": f"the same for {epochs:g} epochs"},
+    )  # fmt: skip
+
+
+def _first_width(config: TrainConfig | FewShotConfig) -> int:
+    options = config.options
+    return int(options["widths"][0] if "widths" in options else options["width"])
+
+
+def _widened(factor: float) -> Any:
+    def change(base: TrainConfig | FewShotConfig) -> TrainConfig | FewShotConfig:
+        options = {name: _times(value, factor) for name, value in base.options.items()}
+        return replace(base, options=options)
+
+    return change
+
+
+def _with(settings: dict[str, Any]) -> Any:
+    return lambda base: replace(base, **settings)
+
+
+def _times(value: Any, factor: float) -> Any:
+    if isinstance(value, list):
+        return [_times(one, factor) for one in value]
+    return max(round(value * factor), 1)
+
+
+STUDIES: dict[str, Table] = {
+    study.name: study
+    for study in (
+        _study(
+            "equal-cost-cifar-fs", "Equal cost: CNN-4 on CIFAR-FS", (24, 28, 32, 36, 40, 48),
+            _FEWSHOT, _FEWSHOT_SMOKE, 60,
+            "CNN-4, 8 epochs of the base classes, Adam, one cycle of the learning rate, 1,000 "
+            "episodes, classes by the angle to their mean",
+        ),
+        _study(
+            "equal-cost-cifar10", "Equal cost: CNN-9 on CIFAR-10", (12, 16, 20, 24, 28),
+            _CNN9, _smoke(_CNN9), 60, "CNN-9 of half the width, 4 epochs, one cycle of the rate",
+        ),
+        _study(
+            "equal-cost-cifar100", "Equal cost: CNN-9 on CIFAR-100", (12, 16, 20, 24, 28),
+            replace(_CNN9, data="cifar100"), _smoke(_CNN9), 60,
+            "CNN-9 of half the width, 4 epochs, one cycle of the rate",
+        ),
+        _study(
+            "equal-cost-resnet", "Equal cost: ResNet-20 on CIFAR-10", (12, 16, 20, 24, 28),
+            _RESNET, _smoke(_RESNET), 60, "ResNet-20, 4 epochs, one cycle of the rate",
+        ),
+    )
+}  # fmt: skip
+"""The data sets and networks of the study, by name."""
