@@ -6,6 +6,7 @@
     tables/     the paper's tables, one module a table
     queue/      train and test the rows that have no result yet
     report/     from result files to Markdown and pictures
+    costs       parameters, multiply-adds and step times of the study of equal cost
     records     result files: one JSON file a run, written once
     trials      single runs outside the tables, made to find reasons
     stability   does a dynamic network train stably?

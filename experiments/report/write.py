@@ -20,6 +20,7 @@ from ..tables.registry import TABLES
 from ..trials import read_trials
 from .claims import claims_text
 from .comparison import compare_rows
+from .equal_cost.text import equal_cost_text, read_study
 from .headlines import headlines
 from .page import CAPTIONS, has_finished, link, page_text, picture_text
 from .row_results import RowResults, has_results, read_table, shots_of
@@ -129,6 +130,11 @@ class Report:
         for name, rows in tables.items():
             parts.append(full_text(TABLES[name], rows, self.budget))
             parts += picture_text(name, rows, self._pictures, self.file)
+        parts += equal_cost_text(self.results, self.budget)
+        parts += (
+            f"![{STUDIES[file.stem].title}]({link(file, self.file)})"
+            for file in self._study_pictures()
+        )
         if self.budget == "short":
             parts += trials_text(read_trials(self.results))
         if strays := self._strays():
@@ -149,6 +155,7 @@ class Report:
         )
 
     def _draw(self, tables: Mapping[str, dict[str, RowResults]]) -> list[Path]:
+        from .equal_cost.picture import draw_study
         from .pictures import draw_accuracy, draw_error
 
         self._pictures.mkdir(parents=True, exist_ok=True)
@@ -161,7 +168,18 @@ class Report:
                 else:
                     by_shots = {n: compare_rows(TABLES[name], rows, n) for n in shots_of(rows)}
                     draw_accuracy(by_shots, drawn[-1])
+        for file in self._study_pictures():
+            study = read_study(file.stem, self.results, self.budget)
+            draw_study(study, STUDIES[file.stem].title, file)
+            drawn.append(file)
         return drawn
+
+    def _study_pictures(self) -> list[Path]:
+        """Pictures of the studies of equal cost that have results."""
+        return [
+            self._pictures / f"{name}.png" for name in STUDIES
+            if read_study(name, self.results, self.budget)
+        ]  # fmt: skip
 
     @property
     def _pictures(self) -> Path:

@@ -2,7 +2,7 @@
 
 Plain networks of several widths give a curve of accuracy over cost. Every other network has the
 width of one of them and a similarity; it is a point above the curve, on it or below it. Cost is
-parameters, multiply-adds, or time of a training step (``experiments/step_times.py``).
+parameters, multiply-adds, or time of a training step (``experiments/costs.py``).
 """
 
 from __future__ import annotations

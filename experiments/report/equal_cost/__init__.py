@@ -1,0 +1,1 @@
+"""Equal cost: the curve of plain networks, and which networks lie above it."""

@@ -1,0 +1,76 @@
+"""The picture of the study: accuracy over cost, the curve of plain networks, and the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from neural_similarity.plot import style
+
+from ...costs import AXES
+from .curve import Point, above_curve, frontier, verdict
+
+__all__ = ["draw_study"]
+
+_COLOURS = {
+    "static": style.PALETTE[0], "patch": style.PALETTE[1], "pixel": style.PALETTE[3],
+    "image": style.PALETTE[2],
+}  # fmt: skip
+_MARKERS = {"taps": "o", "channels": "s", "both": "^", "channel": "D"}
+_UNITS = {"parameters": 1.0, "multiply_adds": 1e-6, "seconds": 1e3}
+_LABELS = {
+    "parameters": "parameters",
+    "multiply_adds": "multiply-adds (millions)",
+    "seconds": "time of a training step (ms)",
+}
+
+
+def draw_study(by_test: Mapping[str, Sequence[Point]], title: str, file: Path) -> None:
+    """A row of panels for every test, a panel for every kind of cost."""
+    with style.figure(11.0, 3.6 * len(by_test) + 0.7, title) as picture:
+        panels = picture.subplots(len(by_test), len(AXES), sharey="row", squeeze=False)
+        for row, (words, points) in zip(panels, by_test.items(), strict=True):
+            for axes, axis in zip(row, AXES, strict=True):
+                _draw_panel(axes, points, axis)
+                axes.set_xlabel(_LABELS[axis])
+            row[0].set_ylabel(f"accuracy, {words} (%)" if words else "accuracy (%)")
+        handles: dict[str, object] = {}
+        for axes in panels.flat:
+            lines, names = axes.get_legend_handles_labels()
+            handles |= dict(zip(names, lines, strict=True))
+        picture.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center",
+            ncols=6,  # type: ignore[arg-type]
+        )
+        style.save(picture, file, dpi=100)
+
+
+def _draw_panel(axes: Axes, points: Sequence[Point], axis: str) -> None:
+    curve = frontier(points, axis)
+    unit = _UNITS[axis]
+    axes.plot(
+        [unit * p.cost[axis] for p in curve], [p.accuracy.mean for p in curve],
+        color=style.GREY, linewidth=1.2, zorder=1,
+    )  # fmt: skip
+    for point in points:
+        mean, high = point.accuracy.mean, point.accuracy.high
+        source, _, rest = point.name.partition("-")
+        span = rest.partition("-")[0]
+        colour = _COLOURS.get(source, style.GREY)
+        wins = not point.is_plain and verdict(above_curve(point, curve, axis)) == "above"
+        axes.errorbar(
+            [unit * point.cost[axis]], [mean], None if high is None else [high - mean],
+            fmt=_MARKERS.get(span, "."), color=colour, markersize=6 if wins else 4.5,
+            markerfacecolor=colour if wins or point.is_plain else "none", elinewidth=0.8,
+            label="plain" if point.is_plain else f"{source}, {span}",
+        )  # fmt: skip
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.grid(axis="y")

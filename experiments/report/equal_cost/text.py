@@ -1,0 +1,102 @@
+"""The section of the report: a table a study, and who lies above the curve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ... import markdown
+from ...costs import AXES, read_costs
+from ...intervals import Estimate
+from ...tables.equal_cost import STUDIES
+from ..row_results import RowResults, read_table, shots_of
+from .curve import Point, above_curve, best_first, frontier, points_of, verdict
+
+__all__ = ["AXIS_NAMES", "equal_cost_text", "read_study"]
+
+AXIS_NAMES = {
+    "parameters": "parameters", "multiply_adds": "multiply-adds", "seconds": "time of a step",
+}  # fmt: skip
+
+_INTRODUCTION = """
+Plain networks of several widths give a curve of accuracy over cost. A network with a similarity is
+compared with the curve at its own cost, seed by seed: above it, it is a win; on it, it is width by
+another name. Between two widths the curve is straight over the logarithm of the cost; a plain
+network that a cheaper one equals is left out. ± is a 95 % interval over seeds (Student's t), not
+corrected for the number of networks.
+"""
+
+
+def read_study(name: str, results: Path, budget: str) -> dict[str, list[Point]]:
+    """The networks of a study that were tested, by test: one, or one for each number of shots."""
+    rows: dict[str, RowResults] = read_table(STUDIES[name], results, budget)
+    costs = read_costs(results, name)
+    if STUDIES[name].metric == "error":
+        tests: dict[str, int | None] = {"": None}
+    else:
+        tests = {f"{n} shot{'s' * (n > 1)}": n for n in shots_of(rows)}
+    by_test = {words: points_of(rows, costs, shots) for words, shots in tests.items()}
+    return {words: points for words, points in by_test.items() if points}
+
+
+def equal_cost_text(results: Path, budget: str) -> Iterator[str]:
+    """Paragraphs about every study that has results; nothing if there are none."""
+    studies = {name: read_study(name, results, budget) for name in STUDIES}
+    if not any(studies.values()):
+        return
+    yield "## Equal cost"
+    yield markdown.paragraph(_INTRODUCTION)
+    for name, by_test in studies.items():
+        if by_test:
+            yield f"### {STUDIES[name].title}"
+            yield markdown.paragraph(f"{STUDIES[name].budgets[budget].capitalize()}.")
+        for words, points in by_test.items():
+            if words:
+                yield f"**{words}**"
+            yield _table(points)
+            yield markdown.paragraph(_verdict(points))
+
+
+def _table(points: list[Point]) -> str:
+    head = ["network", "seeds", "accuracy, %"]
+    for axis in AXES:
+        head += [AXIS_NAMES[axis], "above the curve"]
+    curves = {axis: frontier(points, axis) for axis in AXES}
+    plain = sorted((p for p in points if p.is_plain), key=lambda p: p.cost["parameters"])
+    rows = []
+    for point in (*plain, *best_first(points, curves["parameters"], "parameters")):
+        cells = [point.title, str(len(point.by_seed)), _interval(point.accuracy, "{:.2f}")]
+        for axis in AXES:
+            excess = None if point.is_plain else above_curve(point, curves[axis], axis)
+            cells += [
+                _amount(axis, point.cost[axis]),
+                "–" if excess is None else _interval(excess, "{:+.2f}"),
+            ]
+        rows.append(cells)
+    return markdown.table(head, rows)
+
+
+def _verdict(points: list[Point]) -> str:
+    parts = []
+    for axis in AXES:
+        curve = frontier(points, axis)
+        above = [
+            point.name for point in points
+            if not point.is_plain and verdict(above_curve(point, curve, axis)) == "above"
+        ]  # fmt: skip
+        names = ", ".join(f"`{name}`" for name in above) or "nobody"
+        parts.append(f"over {AXIS_NAMES[axis]}: {names}")
+    return f"Above the curve by more than the interval, {'; '.join(parts)}."
+
+
+def _interval(estimate: Estimate, form: str) -> str:
+    mean = form.format(estimate.mean)
+    if estimate.high is None:
+        return mean
+    return f"{mean} ± {estimate.high - estimate.mean:.2f}"
+
+
+def _amount(axis: str, cost: float) -> str:
+    if axis == "seconds":
+        return f"{1000 * cost:.1f} ms"
+    return f"{cost:,.0f}" if axis == "parameters" else f"{cost / 1e6:.2f} M"
