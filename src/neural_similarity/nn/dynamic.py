@@ -37,10 +37,11 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
     Args:
         structure: what M may be, by name or as an object. ``KernelShape(R)`` makes D static and
             predicts R (Section 3.5).
-        predictor: what predicts M, and from what: :class:`PatchPredictor` (the default, the
-            paper's), :class:`ConvPredictor`, :class:`PixelPredictor`, :class:`ImagePredictor`,
-            :class:`PairPredictor`, or any module ``(input, window) -> (N, parameters, P, Q)``, to
-            whose output the identity is added; P and Q may be 1.
+        predictor: what predicts M, and from what: :class:`SpherePredictor` (the default, the
+            paper's, also called ``PatchPredictor``), :class:`ConvPredictor`,
+            :class:`PixelPredictor`, :class:`ImagePredictor`, :class:`PairPredictor`, or any module
+            ``(input, window) -> (N, parameters, P, Q)``, to whose output the identity is added; P
+            and Q may be 1.
         over: ``"taps"`` (the paper): M is a diagonal or matrix of taps, S·K parameters for a
             diagonal. ``"channels"``: :math:`M_{s,i,i} = m_s`, S parameters. ``"both"``:
             :math:`M_{s,i,i} = a_s b_i`, K + S parameters, those of the taps first. The last two

@@ -37,7 +37,7 @@ class DynamicSimilarity:
 
     Args:
         structure: a name or a structure; ``KernelShape(R)`` keeps D static and predicts R.
-        predictor: what predicts M, and from what: :class:`PatchPredictor` (the paper's, also called
+        predictor: what predicts M, and from what: ``PatchPredictor`` (the paper's, which is
             :class:`SpherePredictor`), :class:`ConvPredictor`, :class:`PixelPredictor`,
             :class:`ImagePredictor` or :class:`PairPredictor`.
         shared: False gives each layer its own predictor (disjoint). True makes one predictor for

@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 PatchPredictor = SpherePredictor
+"""The paper's predictor, :class:`SpherePredictor`, by what it predicts from."""
 
 PREDICTORS: dict[str, type[PredictorConfig]] = {
     predictor.kind: predictor
