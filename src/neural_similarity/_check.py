@@ -30,6 +30,7 @@ __all__ = [
     "map_size",
     "new_name",
     "odd_kernel",
+    "pairs",
     "plain_number",
     "real_numbers",
     "shape",
@@ -138,15 +139,7 @@ def conv_output_shape(
         raise ShapeError(
             f"{where}: expected weight of shape (O, C/G, kh, kw), got {shape(weight)}."
         )
-    for what, values, least in (
-        ("stride", stride, 1),
-        ("dilation", dilation, 1),
-        ("padding", padding, 0),
-        ("groups", (groups,), 1),
-    ):
-        if min(values) < least:
-            got = groups if what == "groups" else tuple(values)
-            raise ShapeError(f"{where}: expected {what} of at least {least}, got {got}.")
+    _windows(where, stride, padding, dilation, groups)
     (_, channels, *size), (kernels, fan_in, *kernel) = input.shape, weight.shape
     if channels != fan_in * groups:
         raise ShapeError(
@@ -161,16 +154,7 @@ def conv_output_shape(
         )
     if bias is not None and bias.shape != (kernels,):
         raise ShapeError(f"{where}: expected bias of shape ({kernels},), got {shape(bias)}.")
-    rows, columns = map(output_size, size, kernel, stride, padding, dilation)
-    if rows < 1 or columns < 1:
-        padded = tuple(s + 2 * p for s, p in zip(size, padding, strict=True))
-        reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
-        raise ShapeError(
-            f"{where}: expected a padded input of at least {reach}, got {padded}. "
-            f"The kernel is larger than the image. Use a larger image, more padding, or a smaller "
-            f"kernel or dilation."
-        )
-    return rows, columns
+    return _positions(where, size, kernel, stride, padding, dilation)
 
 
 def similarity_shape(
@@ -217,6 +201,42 @@ def similarity_groups(where: str, groups: int, channels: int) -> None:
         raise ShapeError(
             f"{where}: expected similarity_groups that divide the {channels} channels, got "
             f"{groups}. Each group of channels has a similarity of its own."
+        )
+
+
+def pairs(
+    where: str,
+    query: Tensor,
+    key: Tensor,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> None:
+    """Raise unless the query has a vector for every window of the key."""
+    if query.dim() != 4 or key.dim() != 4:
+        raise ShapeError(
+            f"{where}: expected query (N, D, P, Q) and key (N, D, H, W), got {shape(query)} and "
+            f"{shape(key)}."
+        )
+    if key.dtype != query.dtype or key.device != query.device:
+        raise ShapeError(
+            f"{where}: expected query and key of one dtype on one device, got {query.dtype} on "
+            f"{query.device} and {key.dtype} on {key.device}. Convert them with .to()."
+        )
+    positions = _window_positions(where, key, kernel, stride, padding, dilation)
+    expected = (*key.shape[:2], *positions)
+    if query.shape != expected:
+        raise ShapeError(
+            f"{where}: expected query of shape {expected}, got {shape(query)}. The windows of the "
+            f"key {shape(key)} have {positions[0]} x {positions[1]} positions, and each is "
+            f"compared with one vector. Take the query at the windows' centres."
+        )
+    if groups < 1 or key.shape[1] % groups:
+        raise ShapeError(
+            f"{where}: expected groups that divide the {key.shape[1]} channels, got {groups}. "
+            f"Each group of channels is compared apart."
         )
 
 
@@ -341,3 +361,55 @@ def _four_axes(where: str, input: Tensor) -> None:
         raise ShapeError(
             f"{where}: expected input of shape (N, C, H, W) or (C, H, W), got {shape(input)}."
         )
+
+
+def _window_positions(
+    where: str,
+    image: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[int, int]:
+    if min(kernel) < 1:
+        raise ShapeError(f"{where}: expected kernel_size of at least 1, got {tuple(kernel)}.")
+    _windows(where, stride, padding, dilation)
+    return _positions(where, image.shape[2:], kernel, stride, padding, dilation)
+
+
+def _windows(
+    where: str,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int = 1,
+) -> None:
+    for what, values, least in (
+        ("stride", stride, 1),
+        ("dilation", dilation, 1),
+        ("padding", padding, 0),
+        ("groups", (groups,), 1),
+    ):
+        if min(values) < least:
+            got = groups if what == "groups" else tuple(values)
+            raise ShapeError(f"{where}: expected {what} of at least {least}, got {got}.")
+
+
+def _positions(
+    where: str,
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[int, int]:
+    rows, columns = map(output_size, size, kernel, stride, padding, dilation)
+    if rows < 1 or columns < 1:
+        padded = tuple(s + 2 * p for s, p in zip(size, padding, strict=True))
+        reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
+        raise ShapeError(
+            f"{where}: expected a padded input of at least {reach}, got {padded}. "
+            f"The kernel is larger than the image. Use a larger image, more padding, or a smaller "
+            f"kernel or dilation."
+        )
+    return rows, columns

@@ -2,6 +2,7 @@
 
 from .effective_weight import Scope, effective_weight
 from .global_similarity import global_similarity_conv2d, mix_positions, position_attention
+from .pair_similarity import pair_similarity
 from .similarity_conv import similarity_conv2d
 from .sphere import sphere_conv2d, sphere_linear
 
@@ -10,6 +11,7 @@ __all__ = [
     "effective_weight",
     "global_similarity_conv2d",
     "mix_positions",
+    "pair_similarity",
     "position_attention",
     "similarity_conv2d",
     "sphere_conv2d",
