@@ -43,6 +43,7 @@ __all__ = [
     "size_preserving",
     "weight_similarity",
     "whole_numbers",
+    "window_positions",
 ]
 
 
@@ -247,6 +248,21 @@ def similarity_groups(where: str, groups: int, channels: int) -> None:
         )
 
 
+def window_positions(
+    where: str,
+    image: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[int, int]:
+    """Check the windows of a layer on an image ``(N, C, H, W)`` and return (P, Q)."""
+    if min(kernel) < 1:
+        raise ShapeError(f"{where}: expected kernel_size of at least 1, got {tuple(kernel)}.")
+    _windows(where, stride, padding, dilation)
+    return _positions(where, image.shape[2:], kernel, stride, padding, dilation)
+
+
 def pairs(
     where: str,
     query: Tensor,
@@ -268,7 +284,7 @@ def pairs(
             f"{where}: expected query and key of one dtype on one device, got {query.dtype} on "
             f"{query.device} and {key.dtype} on {key.device}. Convert them with .to()."
         )
-    positions = _window_positions(where, key, kernel, stride, padding, dilation)
+    positions = window_positions(where, key, kernel, stride, padding, dilation)
     expected = (*key.shape[:2], *positions)
     if query.shape != expected:
         raise ShapeError(
@@ -413,20 +429,6 @@ def _four_axes(where: str, input: Tensor) -> None:
         raise ShapeError(
             f"{where}: expected input of shape (N, C, H, W) or (C, H, W), got {shape(input)}."
         )
-
-
-def _window_positions(
-    where: str,
-    image: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> tuple[int, int]:
-    if min(kernel) < 1:
-        raise ShapeError(f"{where}: expected kernel_size of at least 1, got {tuple(kernel)}.")
-    _windows(where, stride, padding, dilation)
-    return _positions(where, image.shape[2:], kernel, stride, padding, dilation)
 
 
 def _windows(

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from support import oracle
 from support.cases import Geometry, relative_difference
+from support.family_definitions import sampling_matrix
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -260,20 +261,6 @@ def test_self_attention_equals_an_explicit_softmax():
     V = inner.value.weight[:, :, 0, 0]
     M_G = torch.eye(16 * 15, **DOUBLE) + 0.7 * torch.stack([torch.kron(V, a) for a in A])
     torch.testing.assert_close((M_G @ input.flatten(1)[..., None]).reshape(input.shape), attended)
-
-
-def sampling_matrix(grid, size):
-    """What a bilinear sampler with zeros outside does, as an L × L matrix: loops and weights."""
-    H, W = size
-    M = torch.zeros(len(grid), H * W, H * W, **DOUBLE)
-    for n in range(len(grid)):
-        for i, (x, y) in enumerate(grid[n].reshape(-1, 2).tolist()):
-            column, row = ((x + 1) * W - 1) / 2, ((y + 1) * H - 1) / 2
-            for r in range(H):
-                for c in range(W):
-                    near = max(0.0, 1 - abs(row - r)) * max(0.0, 1 - abs(column - c))
-                    M[n, i, r * W + c] = near
-    return M
 
 
 def test_a_spatial_transformer_is_a_global_similarity():

@@ -98,7 +98,9 @@ class LocalAttention2d(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() == 3:
             return self.forward(input[None])[0]
-        _check.layer_input(type(self).__name__, input, self.in_channels)
+        where = type(self).__name__
+        _check.layer_input(where, input, self.in_channels)
+        _check.window_positions(where, input, *self.windows)
         return weighted_sum(self.value(input), self.similarity(input), self.windows, self.heads)
 
     def _places(self, query: Tensor) -> Tensor:
