@@ -20,7 +20,7 @@ EXPORTED = (
     "modulated",
     "squeeze-excite",
     "spatial attention",
-    "bilateral",
+    "bilateral, guided",
     "spatial transformer",
 )
 
