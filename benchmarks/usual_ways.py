@@ -32,7 +32,8 @@ def involution(layer: family.Involution2d, input: Tensor) -> Tensor:
     kernel = layer.windows.kernel_size[0]
     predicted = layer.similarity(input).unflatten(1, (layer.groups, 1, -1))
     patches = windows_of(input, kernel).unflatten(1, (layer.groups, -1))
-    return (predicted * patches).sum(3).flatten(1, 2)
+    output: Tensor = (predicted * patches).sum(3).flatten(1, 2)
+    return output
 
 
 def local_attention(layer: family.LocalAttention2d, input: Tensor) -> Tensor:
@@ -45,7 +46,8 @@ def local_attention(layer: family.LocalAttention2d, input: Tensor) -> Tensor:
     keys = windows_of(layer.key(input), kernel).unflatten(1, (heads, -1)) + relative
     values = windows_of(layer.value(input), kernel).unflatten(1, (heads, -1))
     attention = (query[:, :, :, None] * keys).sum(2).softmax(2)
-    return (attention[:, :, None] * values).sum(3).flatten(1, 2)
+    output: Tensor = (attention[:, :, None] * values).sum(3).flatten(1, 2)
+    return output
 
 
 def pixel_adaptive(layer: family.PixelAdaptiveConv2d, input: Tensor, guide: Tensor) -> Tensor:

@@ -92,8 +92,8 @@ class LocalAttention2d(nn.Module):
         """The softmax: ``(N, heads·K, P, Q)``, the K entries of a head together."""
         query = self.query(centres(input, self.windows))
         scores = pair_similarity(query, self.key(input), *self.windows, groups=self.heads)
-        scores = scores.unflatten(1, (self.heads, -1)) + self._places(query)
-        return scores.softmax(2).flatten(1, 2)
+        by_head: Tensor = scores.unflatten(1, (self.heads, -1)) + self._places(query)
+        return by_head.softmax(2).flatten(1, 2)
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() == 3:

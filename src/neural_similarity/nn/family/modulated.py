@@ -73,7 +73,7 @@ class ModulatedConv2d(nn.Conv2d):
             pair(self.stride),
             self.padding if isinstance(self.padding, str) else pair(self.padding),
             pair(self.dilation),
-            padding_mode=self.padding_mode,  # type: ignore[arg-type]
+            padding_mode=self.padding_mode,
             device=self.weight.device,
             dtype=self.weight.dtype,
         )
@@ -109,4 +109,4 @@ class ModulatedConv2d(nn.Conv2d):
         )
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, deform_groups={self.deform_groups}"
+        return f"{nn.Conv2d.extra_repr(self)}, deform_groups={self.deform_groups}"

@@ -97,4 +97,4 @@ class PixelAdaptiveConv2d(nn.Conv2d):
         return Windows(pair(self.kernel_size), pair(self.stride), pair(zeros), pair(self.dilation))
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, normalize={self.normalize}"
+        return f"{nn.Conv2d.extra_repr(self)}, normalize={self.normalize}"

@@ -124,4 +124,4 @@ class SpatialAttentionConv2d(nn.Conv2d):
         )
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, temperature={self.temperature}"
+        return f"{nn.Conv2d.extra_repr(self)}, temperature={self.temperature}"
