@@ -20,24 +20,30 @@ from .errors import DuplicateNameError, ShapeError, UnknownNameError
 __all__ = [
     "attention_maps",
     "attention_width",
+    "central_tap",
     "conv_gradient",
     "conv_operands",
     "conv_output_shape",
     "counts",
+    "divisor",
     "global_similarity",
+    "guide",
     "is_whole",
     "known_name",
+    "layer_input",
     "map_size",
     "new_name",
     "odd_kernel",
     "pairs",
     "plain_number",
+    "positive_numbers",
     "real_numbers",
     "shape",
     "similarity_shape",
     "size_preserving",
     "weight_similarity",
     "whole_numbers",
+    "window_positions",
 ]
 
 
@@ -123,6 +129,44 @@ def real_numbers(where: str, **values: object) -> None:
             raise ShapeError(f"{where}: expected {what} to be a number, got {value!r}.")
 
 
+def positive_numbers(where: str, **values: object) -> None:
+    """Raise unless each value is a number above zero."""
+    real_numbers(where, **values)
+    for what, value in values.items():
+        if not value > 0:  # type: ignore[operator]
+            raise ShapeError(f"{where}: expected {what} to be a number above 0, got {value!r}.")
+
+
+def divisor(where: str, what: str, value: object, total: int, of: str) -> None:
+    """Raise unless ``value`` is a whole number that divides ``total``."""
+    whole_numbers(where, **{what: value})
+    if total % plain_number(value):
+        raise ShapeError(
+            f"{where}: expected {what} to divide the {total} {of}, got {value}. All groups of "
+            f"channels have the same size."
+        )
+
+
+def layer_input(where: str, input: Tensor, channels: int | None = None) -> None:
+    """Raise unless ``input`` is a batch of images, with this number of channels if it is given."""
+    if input.dim() != 4 or (channels is not None and input.shape[1] != channels):
+        C = "C" if channels is None else channels
+        raise ShapeError(
+            f"{where}: expected input of shape (N, {C}, H, W) or ({C}, H, W), got {shape(input)}."
+        )
+
+
+def guide(where: str, input: Tensor, guide: Tensor) -> None:
+    """Raise unless the guide has the input's samples and positions."""
+    N, _, H, W = input.shape
+    samples = guide.dim() == 4 and (guide.shape[0] == N or guide.shape[0] == 1)
+    if not samples or guide.shape[2:] != input.shape[2:]:
+        raise ShapeError(
+            f"{where}: expected guide of shape {(N, 'D', H, W)}, got {shape(guide)}. It must have "
+            f"the input's samples (or 1 for all) and positions."
+        )
+
+
 def conv_output_shape(
     where: str,
     input: Tensor,
@@ -204,6 +248,21 @@ def similarity_groups(where: str, groups: int, channels: int) -> None:
         )
 
 
+def window_positions(
+    where: str,
+    image: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[int, int]:
+    """Check the windows of a layer on an image ``(N, C, H, W)`` and return (P, Q)."""
+    if min(kernel) < 1:
+        raise ShapeError(f"{where}: expected kernel_size of at least 1, got {tuple(kernel)}.")
+    _windows(where, stride, padding, dilation)
+    return _positions(where, image.shape[2:], kernel, stride, padding, dilation)
+
+
 def pairs(
     where: str,
     query: Tensor,
@@ -225,7 +284,7 @@ def pairs(
             f"{where}: expected query and key of one dtype on one device, got {query.dtype} on "
             f"{query.device} and {key.dtype} on {key.device}. Convert them with .to()."
         )
-    positions = _window_positions(where, key, kernel, stride, padding, dilation)
+    positions = window_positions(where, key, kernel, stride, padding, dilation)
     expected = (*key.shape[:2], *positions)
     if query.shape != expected:
         raise ShapeError(
@@ -282,6 +341,15 @@ def odd_kernel(where: str, kernel: tuple[int, int]) -> None:
         raise ShapeError(
             f"{where}: expected a kernel with odd sides, got {kernel}. A global similarity keeps "
             f"the size of the map, and an even kernel has no middle. Use a kernel such as (3, 3)."
+        )
+
+
+def central_tap(where: str, kernel: tuple[int, int]) -> None:
+    """Raise unless the kernel has a tap in its middle, with which the others are compared."""
+    if min(kernel) < 1 or not all(side % 2 for side in kernel):
+        raise ShapeError(
+            f"{where}: expected a kernel with odd sides, got {kernel}. The window lies around its "
+            f"central tap, and an even kernel has none. Use a kernel such as (3, 3)."
         )
 
 
@@ -361,20 +429,6 @@ def _four_axes(where: str, input: Tensor) -> None:
         raise ShapeError(
             f"{where}: expected input of shape (N, C, H, W) or (C, H, W), got {shape(input)}."
         )
-
-
-def _window_positions(
-    where: str,
-    image: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> tuple[int, int]:
-    if min(kernel) < 1:
-        raise ShapeError(f"{where}: expected kernel_size of at least 1, got {tuple(kernel)}.")
-    _windows(where, stride, padding, dilation)
-    return _positions(where, image.shape[2:], kernel, stride, padding, dilation)
 
 
 def _windows(

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from support import oracle
 from support.cases import Geometry, relative_difference
+from support.family_definitions import sampling_matrix
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -262,20 +263,6 @@ def test_self_attention_equals_an_explicit_softmax():
     torch.testing.assert_close((M_G @ input.flatten(1)[..., None]).reshape(input.shape), attended)
 
 
-def sampling_matrix(grid, size):
-    """What a bilinear sampler with zeros outside does, as an L × L matrix: loops and weights."""
-    H, W = size
-    M = torch.zeros(len(grid), H * W, H * W, **DOUBLE)
-    for n in range(len(grid)):
-        for i, (x, y) in enumerate(grid[n].reshape(-1, 2).tolist()):
-            column, row = ((x + 1) * W - 1) / 2, ((y + 1) * H - 1) / 2
-            for r in range(H):
-                for c in range(W):
-                    near = max(0.0, 1 - abs(row - r)) * max(0.0, 1 - abs(column - c))
-                    M[n, i, r * W + c] = near
-    return M
-
-
 def test_a_spatial_transformer_is_a_global_similarity():
     input, weight = torch.randn(2, 3, 6, 5, **DOUBLE), torch.randn(4, 3, 3, 3, **DOUBLE)
     turn = torch.tensor([[[0.8, -0.5, 0.1], [0.4, 0.9, -0.2]]], **DOUBLE)
@@ -295,16 +282,18 @@ def test_a_spatial_transformer_is_a_global_similarity():
 
 
 MEMORY = """
-import resource, sys, torch
+import sys, torch
 from neural_similarity.ops import position_attention
+def peak():  # getrusage would start with the size of the parent process
+    return int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
 def step(side):
     query, key = torch.randn(2, 1, 2, side, side).requires_grad_()
     value = torch.randn(1, 16, side, side, requires_grad=True)
     position_attention(query, key, value, softmax=sys.argv[1] == "softmax").sum().backward()
 step(8)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 step(96)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+print((peak() - before) / 1024)
 """
 
 

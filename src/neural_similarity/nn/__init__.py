@@ -1,5 +1,6 @@
 """Layers with a similarity, and what predicts it."""
 
+from . import family
 from .dynamic import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
 from .global_ import GlobalSimilarityConv2d
 from .positions import SelfAttention2d
@@ -19,4 +20,5 @@ __all__ = [
     "SphereConv2d",
     "SphereLinear",
     "StaticConv2d",
+    "family",
 ]

@@ -120,11 +120,7 @@ class GlobalSimilarityConv2d(nn.Conv2d):
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() == 3:
             return self.forward(input[None])[0]
-        if input.dim() != 4 or input.shape[1] != self.in_channels:
-            raise ShapeError(
-                f"{type(self).__name__}: expected input of shape (N, {self.in_channels}, H, W) or "
-                f"({self.in_channels}, H, W), got {_check.shape(input)}."
-            )
+        _check.layer_input(type(self).__name__, input, self.in_channels)
         output: Tensor = self._conv_forward(self.similarity(input), self.weight, self.bias)
         return output
 

@@ -1,0 +1,100 @@
+"""Pixel-adaptive convolution (Su et al., 2019): a guide says which pixels belong together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from ... import _check
+from ..._shapes import pair
+from ...ops import similarity_conv2d
+from .._padding import explicit_padding
+from .windows import Windows, gaussian_similarity, inside
+
+__all__ = ["PixelAdaptiveConv2d"]
+
+
+class PixelAdaptiveConv2d(nn.Conv2d):
+    r"""Pixel-adaptive convolution: taps count less where a guide differs from the centre.
+
+    From `Su et al., 2019 <https://arxiv.org/abs/1904.05373>`_.
+
+    .. math:: y_{n,o,l} = b_o + \sum_c \sum_i W_{o,c,i} \, K_{n,i,l} \, X_{n,c,i,l}, \qquad
+        K_{n,i,l} = \exp(-\tfrac12 \| f_{n,l} - f_{n,l+i} \|^2)
+
+    with sample n, kernel o, output position l, channel c, tap i, l + i the pixel under it, and the
+    guide f, often another image or learned features of it.
+
+    **M is** :math:`\mathrm{diag}_i K_{n,i,l}`, and W is free. On a constant guide this is a plain
+    convolution, except at the border with ``normalize``.
+
+    Args:
+        in_channels, out_channels, kernel_size, stride, padding, dilation, bias, groups,
+            padding_mode: as in :class:`torch.nn.Conv2d`, except that ``bias`` is the seventh, as in
+            the authors' code. The kernel is odd, and the guide is padded as the input is.
+        normalize: divide K by its sum over the taps inside the image, as the authors'
+            ``normalize_kernel``.
+
+    ``weight`` and ``bias`` have their stock keys: a checkpoint of a plain convolution loads.
+
+    Cost in multiply-adds per output position: ``K·C/G·O + K·C`` and ``K·D`` for a guide of D
+    channels.
+
+    Example:
+        >>> import torch
+        >>> conv = PixelAdaptiveConv2d(3, 8, 5, padding=2)
+        >>> image, guide = torch.randn(2, 3, 9, 8), torch.randn(2, 4, 9, 8)
+        >>> conv(image, guide).shape
+        torch.Size([2, 8, 9, 8])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] | str = 0,
+        dilation: int | tuple[int, int] = 1,
+        bias: bool = True,
+        *,
+        normalize: bool = False,
+        groups: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        _check.central_tap(type(self).__name__, pair(kernel_size))
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+            **kwargs,
+        )  # fmt: skip
+        self.normalize = normalize
+
+    def similarity(self, guide: Tensor) -> Tensor:
+        """K of a guide ``(N, D, H, W)``: ``(N, K, P, Q)``."""
+        padded, zeros = explicit_padding(self, guide)
+        windows = self._windows(zeros)
+        similarity = gaussian_similarity(padded, windows)
+        if not self.normalize:
+            return similarity
+        similarity = similarity * inside(padded, windows)
+        total = similarity.sum(1, keepdim=True)
+        return similarity / (total + (total == 0))  # a window may lie in the padding alone
+
+    def forward(self, input: Tensor, guide: Tensor) -> Tensor:  # type: ignore[override]
+        where = type(self).__name__
+        if input.dim() == 3 and guide.dim() == 3:
+            return self.forward(input[None], guide[None])[0]
+        _check.layer_input(where, input, self.in_channels)
+        _check.guide(where, input, guide)
+        padded, zeros = explicit_padding(self, input)
+        windows = self._windows(zeros)
+        return similarity_conv2d(
+            padded, self.weight, self.similarity(guide), self.bias, *windows[1:], self.groups
+        )
+
+    def _windows(self, zeros: tuple[int, ...]) -> Windows:
+        return Windows(pair(self.kernel_size), pair(self.stride), pair(zeros), pair(self.dilation))
+
+    def extra_repr(self) -> str:
+        return f"{nn.Conv2d.extra_repr(self)}, normalize={self.normalize}"

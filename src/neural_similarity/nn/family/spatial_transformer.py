@@ -1,0 +1,83 @@
+"""The spatial transformer (Jaderberg et al., 2015): a similarity between positions."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ... import _check
+from ...errors import ShapeError
+from ..positions import PositionSimilarity
+
+__all__ = ["SpatialTransformer2d"]
+
+
+class SpatialTransformer2d(PositionSimilarity):
+    r"""The spatial transformer: the image says where each of its positions is read.
+
+    From `Jaderberg et al., 2015 <https://arxiv.org/abs/1506.02025>`_.
+
+    .. math:: y_{n,c,l} = \sum_j M_{n,l,j} \, x_{n,c,j}, \qquad
+        M_{n,l,j} = \max(0, 1 - |u_{n,l} - u_j|) \, \max(0, 1 - |v_{n,l} - v_j|)
+
+    with sample n, channel c, positions l and j, :math:`(u_j, v_j)` the row and column of j, and
+    :math:`(u_{n,l}, v_{n,l})` the place that the affine map :math:`\theta_n` gives to l.
+
+    **M is** that global matrix of bilinear weights: a row has four entries at most, and outside the
+    image there are zeros. There is no W: a convolution may follow, as in
+    :class:`~neural_similarity.nn.GlobalSimilarityConv2d`.
+
+    Args:
+        localisation: a module that maps ``(N, C, H, W)`` to θ, ``(N, 6)`` or ``(N, 2, 3)``, row by
+            row: ``(x, y) = θ (x', y', 1)`` with coordinates from −1 to 1 at the edges of the image
+            (``align_corners=False``). Let it start at the identity, ``(1, 0, 0, 0, 1, 0)``.
+
+    Cost in multiply-adds per position: ``4·C``, six for the place, and the localisation network.
+    The matrix is never formed, except by ``similarity``. PyTorch's sampler has no second
+    derivative.
+
+    Example:
+        >>> place = nn.Linear(3, 6)
+        >>> _ = nn.init.zeros_(place.weight)
+        >>> _ = place.bias.data.copy_(torch.tensor([1.0, 0, 0, 0, 1, 0]))
+        >>> pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), place)
+        >>> transformer, image = SpatialTransformer2d(pooled), torch.randn(2, 3, 8, 7)
+        >>> torch.allclose(transformer(image), image, atol=1e-5)
+        True
+    """
+
+    def __init__(self, localisation: nn.Module) -> None:
+        super().__init__()
+        self.localisation = localisation
+
+    def similarity(self, input: Tensor) -> Tensor:
+        """M as a matrix, ``(N, L, L)``."""
+        H, W = input.shape[2:]
+        x, y = self._grid(input).flatten(1, 2).unbind(-1)
+        rows = _nearness(((y + 1) * H - 1) / 2, H)
+        columns = _nearness(((x + 1) * W - 1) / 2, W)
+        return (rows[..., None] * columns[:, :, None]).flatten(2)
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() == 3:
+            return self.forward(input[None])[0]
+        _check.layer_input(type(self).__name__, input)
+        return F.grid_sample(input, self._grid(input), align_corners=False)
+
+    def _grid(self, input: Tensor) -> Tensor:
+        theta: Tensor = self.localisation(input)
+        N = input.shape[0]
+        if tuple(theta.shape) not in ((N, 6), (N, 2, 3)):
+            raise ShapeError(
+                f"{type(self).__name__}: expected localisation to return {(N, 6)} or {(N, 2, 3)}, "
+                f"got {_check.shape(theta)}. An affine map has six parameters for each image."
+            )
+        size = [N, input.shape[1], *input.shape[2:]]
+        return F.affine_grid(theta.reshape(N, 2, 3), size, align_corners=False)
+
+
+def _nearness(places: Tensor, size: int) -> Tensor:
+    """``max(0, 1 − |place − pixel|)`` for every pixel of an axis, ``(N, L, size)``."""
+    pixels = torch.arange(size, dtype=places.dtype, device=places.device)
+    return (1 - (places[..., None] - pixels).abs()).clamp(min=0)

@@ -1,0 +1,216 @@
+"""The published layers in the rest of PyTorch: export, checkpoints, compilers; bad input."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from support.family_cases import CASES, build
+from torch import nn
+
+import neural_similarity as ns
+from neural_similarity.errors import ShapeError
+from neural_similarity.nn import family
+
+EXPORTED = (
+    "involution, strided",
+    "attention, strided",
+    "pixel-adaptive, normalised",
+    "modulated",
+    "squeeze-excite",
+    "spatial attention",
+    "bilateral, guided",
+    "spatial transformer",
+)
+
+
+class All(nn.Module):
+    """All layers side by side, so that the exporter starts once; images from one flat input."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(build(name, torch.float32)[0] for name in EXPORTED)
+
+    def forward(self, flat):
+        outputs = []
+        for name, layer in zip(EXPORTED, self.layers, strict=True):
+            inputs = [
+                flat[:, : C * H * W].reshape(-1, C, H, W) + place
+                for place, (_, C, H, W) in enumerate(CASES[name].inputs)
+            ]
+            outputs.append(layer(*inputs))
+        return tuple(outputs)
+
+
+def compare(model, exported):
+    for batch in (1, 3):
+        flat = torch.randn(batch, 400)
+        results = exported(flat)
+        for name, truth, result in zip(EXPORTED, model(flat), results, strict=True):
+            torch.testing.assert_close(
+                result, truth, rtol=1e-4, atol=1e-5,
+                msg=lambda m, w=f"{name}, batch {batch}": f"{w}: {m}",
+            )  # fmt: skip
+
+
+BATCH = ({0: torch.export.Dim("batch")},)
+
+
+@torch.no_grad()
+def test_torch_export():
+    model = All().eval()
+    compare(
+        model, torch.export.export(model, (torch.randn(2, 400),), dynamic_shapes=BATCH).module()
+    )
+
+
+@torch.no_grad()
+def test_onnx(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, path = All().eval(), tmp_path / "family.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        program = torch.onnx.export(
+            model,
+            (torch.randn(2, 400),),
+            dynamo=True,
+            verbose=False,
+            dynamic_shapes=BATCH,
+            optimize=False,  # two thirds of the time, for the same results
+        )
+        program.save(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (entry,) = session.get_inputs()
+
+    def run(flat):
+        return [torch.from_numpy(one) for one in session.run(None, {entry.name: flat.numpy()})]
+
+    compare(model, run)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_state_dicts_copies_and_pickles(name):
+    layer, inputs = build(name)
+    expected = layer(*inputs)
+    fresh = CASES[name].layer().double().eval()
+    fresh.load_state_dict(layer.state_dict())
+    for twin in (fresh, copy.deepcopy(layer)):
+        assert torch.equal(twin(*inputs), expected)
+    if name != "spatial transformer":  # its localisation is the user's
+        assert repr(pickle.loads(pickle.dumps(layer))) == repr(layer)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        family.PixelAdaptiveConv2d,
+        family.ModulatedConv2d,
+        family.SqueezeExciteConv2d,
+        family.SpatialAttentionConv2d,
+    ],
+)
+def test_checkpoints_of_a_plain_convolution_load(cls):
+    plain, layer = nn.Conv2d(4, 6, 3, groups=2), cls(4, 6, 3, groups=2, bias=True)
+    before = {key: value.clone() for key, value in layer.state_dict().items()}
+    layer.load_state_dict(plain.state_dict())
+    for key, value in layer.state_dict().items():
+        assert torch.equal(value, plain.state_dict().get(key, before[key])), key
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_autocast_and_channels_last(name):
+    layer, inputs = build(name, torch.float32)
+    expected = layer(*inputs)
+    last = tuple(input.to(memory_format=torch.channels_last) for input in inputs)
+    torch.testing.assert_close(layer(*last), expected, rtol=1e-4, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = layer(*inputs)
+    rough.float().sum().backward() if rough.requires_grad else None
+    assert (rough.float() - expected).abs().max() < 0.1 * (1 + expected.abs().max())
+
+
+@pytest.mark.parametrize("name", ["attention", "pixel-adaptive, normalised"])
+def test_compile_with_gradients(name):
+    layer, inputs = build(name)
+    expected = layer(*inputs)
+    gradients = torch.autograd.grad(expected.square().sum(), list(layer.parameters()))
+    result = torch.compile(layer, fullgraph=True, backend="aot_eager")(*inputs)
+    torch.testing.assert_close(result, expected)
+    again = torch.autograd.grad(result.square().sum(), list(layer.parameters()))
+    torch.testing.assert_close(again, gradients)
+
+
+def test_the_transformers_localisation_counts_as_similarity():
+    layer, _ = build("spatial transformer")
+    model = nn.Sequential(layer, nn.Conv2d(3, 2, 1))
+    assert {id(p) for p in ns.similarity_parameters(model)} == {id(p) for p in layer.parameters()}
+
+
+BAD = {
+    "even kernel": (lambda: family.Involution2d(16, 4), r"Involution2d: .*odd sides, got \(4, 4\)"),
+    "group of channels": (
+        lambda: family.Involution2d(24),
+        "expected group_channels to divide the 24 channels, got 16",
+    ),
+    "reduction": (lambda: family.Involution2d(16, reduction=0), "reduction to be a whole number"),
+    "stride": (lambda: family.Involution2d(16, stride=0), "stride to be a whole number of at"),
+    "heads": (
+        lambda: family.LocalAttention2d(4, 12),
+        "expected heads to divide the 12 out_channels, got 8",
+    ),
+    "odd width": (
+        lambda: family.LocalAttention2d(4, 6, heads=2),
+        r"an even number of channels in each head, got 3 \(6 in 2 heads\)",
+    ),
+    "padding": (
+        lambda: family.LocalAttention2d(4, 8, padding=-1, heads=2),
+        "padding to be a whole number of at least 0, got -1",
+    ),
+    "deformable groups": (
+        lambda: family.ModulatedConv2d(4, 6, 3, deform_groups=3),
+        "expected deform_groups to divide the 4 in_channels, got 3",
+    ),
+    "even guided kernel": (lambda: family.PixelAdaptiveConv2d(3, 4, 2), "odd sides, got"),
+    "squeeze": (lambda: family.SqueezeExciteConv2d(3, 4, 3, reduction=0), "reduction to be a whol"),
+    "temperature": (
+        lambda: family.SpatialAttentionConv2d(3, 4, 3, temperature=0),
+        "expected temperature to be a number above 0, got 0",
+    ),
+    "sigma": (
+        lambda: family.BilateralFilter2d(3, 1.0, -2.0),
+        "expected sigma_colour to be a number above 0, got -2.0",
+    ),
+    "sigma's kind": (lambda: family.BilateralFilter2d(3, "1", 2.0), "sigma_space to be a number"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_arguments(name):
+    build, message = BAD[name]
+    with pytest.raises(ShapeError, match=message):
+        build()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_inputs(name):
+    layer, inputs = build(name)
+    with pytest.raises(ShapeError, match=rf"{type(layer).__name__}: expected input of shape \(N, "):
+        layer(torch.zeros(4, 5, dtype=torch.float64), *inputs[1:])
+
+
+def test_images_smaller_than_the_window():
+    layer = family.LocalAttention2d(3, 4, 5, padding=0, heads=1)
+    with pytest.raises(ShapeError, match=r"LocalAttention2d: expected a padded input of at least"):
+        layer(torch.zeros(2, 3, 4, 6))
+
+
+def test_bad_guides_and_transforms():
+    image = torch.zeros(2, 3, 5, 6)
+    for layer in (family.PixelAdaptiveConv2d(3, 4, 3), family.BilateralFilter2d(3, 1.0, 1.0)):
+        for guide in (torch.zeros(2, 3, 5, 5), torch.zeros(3, 3, 5, 6), torch.zeros(3, 5, 6)):
+            with pytest.raises(ShapeError, match=r"guide of shape \(2, 'D', 5, 6\), got"):
+                layer(image, guide)
+    seven = nn.Sequential(nn.Flatten(), nn.Linear(90, 7))
+    with pytest.raises(ShapeError, match=r"localisation to return \(2, 6\) or \(2, 2, 3\), got"):
+        family.SpatialTransformer2d(seven)(image)
