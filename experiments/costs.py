@@ -84,7 +84,7 @@ def training_step(
 
     def step() -> None:
         optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+        F.cross_entropy(model(images), labels).backward()
         optimizer.step()
 
     return step

@@ -168,10 +168,10 @@ class Report:
                 else:
                     by_shots = {n: compare_rows(TABLES[name], rows, n) for n in shots_of(rows)}
                     draw_accuracy(by_shots, drawn[-1])
-        for file in self._study_pictures():
-            study = read_study(file.stem, self.results, self.budget)
-            draw_study(study, STUDIES[file.stem].title, file)
-            drawn.append(file)
+        for picture in self._study_pictures():
+            study = read_study(picture.stem, self.results, self.budget)
+            draw_study(study, STUDIES[picture.stem].title, picture)
+            drawn.append(picture)
         return drawn
 
     def _study_pictures(self) -> list[Path]:

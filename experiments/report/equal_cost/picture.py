@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -37,16 +38,11 @@ def draw_study(by_test: Mapping[str, Sequence[Point]], title: str, file: Path) -
                 _draw_panel(axes, points, axis)
                 axes.set_xlabel(_LABELS[axis])
             row[0].set_ylabel(f"accuracy, {words} (%)" if words else "accuracy (%)")
-        handles: dict[str, object] = {}
+        handles: dict[str, Artist] = {}
         for axes in panels.flat:
             lines, names = axes.get_legend_handles_labels()
             handles |= dict(zip(names, lines, strict=True))
-        picture.legend(
-            list(handles.values()),
-            list(handles),
-            loc="outside lower center",
-            ncols=6,  # type: ignore[arg-type]
-        )
+        picture.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=6)
         style.save(picture, file, dpi=100)
 
 

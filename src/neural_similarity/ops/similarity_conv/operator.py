@@ -110,7 +110,8 @@ def _by_group(tap: Tensor, factors: Tensor) -> Tensor:
     """Multiply each group of channels by its own factor: ``(N, C, P, Q)`` by ``(N, S, P, Q)``."""
     if factors.shape[1] == 1:
         return tap * factors
-    return (tap.unflatten(1, (factors.shape[1], -1)) * factors[:, :, None]).flatten(1, 2)
+    groups: Tensor = tap.unflatten(1, (factors.shape[1], -1)) * factors[:, :, None]
+    return groups.flatten(1, 2)
 
 
 def _forward_kernel(input: Tensor, *rest: Any) -> Tensor:

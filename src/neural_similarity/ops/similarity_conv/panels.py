@@ -160,7 +160,8 @@ def _split(g: Geometry, patches: Tensor) -> Tensor:
 
     ``(outer, block, sample, row, column, tap row, tap column, inner, channel)``.
     """
-    return patches.unflatten(0, (g.outer, g.blocks)).unflatten(-1, (g.inner, -1))
+    split: Tensor = patches.unflatten(0, (g.outer, g.blocks)).unflatten(-1, (g.inner, -1))
+    return split
 
 
 def _weigh(g: Geometry, patches: Tensor, factors: Tensor, panel: Tensor) -> None:
