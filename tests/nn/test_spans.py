@@ -391,3 +391,27 @@ def test_nothing_is_kept_unless_asked_for():
     dynamic = ns.attach(network(), ns.DynamicSimilarity(predictor=SMALL, target_modules=["0"]))
     with pytest.raises(ns.AttachError, match=r"kept no M\. Call the model within keep_predictions"):
         ns.similarity_penalty(dynamic, l1=1.0)
+
+
+class Uneven(nn.Conv2d):
+    """A convolution that pads its input itself."""
+
+    def forward(self, input):
+        return super().forward(nn.functional.pad(input, (0, 2, 1, 0)))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("source", ["pixel", "image"])
+def test_layers_that_pad_by_themselves(source):
+    config = ns.DynamicSimilarity(predictor=SOURCES[source], over="both")
+    plain = nn.Sequential(Uneven(3, 4, 3, stride=2)).eval()
+    model = ns.attach(copy.deepcopy(plain), config)
+    input = torch.randn(2, 3, 7, 8)
+    torch.testing.assert_close(model(input), plain(input))
+    disturb(model)
+    M = model[0].similarity(input)
+    padded = nn.functional.pad(input, (0, 2, 1, 0))
+    weight, bias = plain[0].weight, plain[0].bias
+    expected = ns.ops.similarity_conv2d(padded, weight, M, bias, stride=2, similarity_groups=3)
+    torch.testing.assert_close(model(input), expected, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(expected, plain(input), atol=1e-3)

@@ -91,7 +91,7 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
         prediction = self.prediction("predictor")
         window = Window(pair(self.stride), pair(padding), pair(self.dilation))
         weight = prediction.shaped(self.weight)
-        _check_fit(self, padded, weight, window)
+        _check.conv_output_shape(type(self).__name__, padded, weight, None, *window, self.groups)
         M = self._predict(input, padded, window, guide)
         return _weighted_conv2d(prediction, padded, weight, M, self.bias, window, self.groups)
 
@@ -130,7 +130,7 @@ class DynamicConv1d(DynamicLayer, nn.Conv1d):
         window = Window((1, self.stride[0]), (0, padding[0]), (1, self.dilation[0]))
         row = padded.unsqueeze(2)  # an image of one row
         weight = prediction.shaped(self.weight).unsqueeze(2)
-        _check_fit(self, row, weight, window)
+        _check.conv_output_shape(type(self).__name__, row, weight, None, *window, self.groups)
         M = prediction(input.unsqueeze(2) if prediction.sees_whole_image else row, window)
         return _weighted_conv2d(prediction, row, weight, M, self.bias, window, self.groups)[:, :, 0]
 
@@ -223,11 +223,6 @@ class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
         return torch.lstm_cell(
             input, (hidden, memory), weight_ih, weight_hh, self.bias_ih, self.bias_hh
         )
-
-
-def _check_fit(layer: DynamicLayer, input: Tensor, weight: Tensor, window: Window) -> None:
-    """Raise if the layer cannot take the input, before a predictor says it in its own words."""
-    _check.conv_output_shape(type(layer).__name__, input, weight, None, *window, layer.groups)
 
 
 def _check_guide(layer: DynamicLayer, input: Tensor, guide: Tensor) -> None:

@@ -106,14 +106,15 @@ class PredictedSimilarity(nn.Module):
         return M.movedim(tuple(range(-taps, 0)), tuple(range(1, 1 + taps)))
 
     def _predicted(self, input: Tensor, window: Window, guide: Tensor | None) -> Tensor:
-        ours = isinstance(self.network, PredictorNetwork)
-        if guide is not None and ours and not self.network.takes_guide:
+        network = self.network
+        is_ours = isinstance(network, PredictorNetwork)
+        if guide is not None and is_ours and not network.takes_guide:
             raise ShapeError(
-                f"predictor: expected no guide for {type(self.network.config).__name__}, got one "
-                f"of shape {_check.shape(guide)}. It predicts from the input alone. Leave the "
-                f"guide out, or use PairPredictor(guide_channels=...)."
+                f"predictor: expected no guide for {type(network.config).__name__}, got one of "
+                f"shape {_check.shape(guide)}. It predicts from the input alone. Leave the guide "
+                f"out, or use PairPredictor(guide_channels=...)."
             )
-        predicted: Tensor = self.network(input, window, *([] if guide is None else [guide]))
+        predicted: Tensor = network(input, window, *([] if guide is None else [guide]))
         count = self.start.numel()
         if predicted.dim() < 2 or predicted.shape[1] != count:
             span = "" if self.span.is_papers else f" {self.span.text}"
@@ -126,11 +127,11 @@ class PredictedSimilarity(nn.Module):
 
     def _spread(self, factors: Tensor) -> Tensor:
         """One factor for every tap of every group: ``(N, S·K, *positions)``."""
-        taps, groups = self.block.size, self.similarity_groups
+        taps = self.block.size
         if self.span.over == "channels":
             return factors.repeat_interleave(taps, 1)
         if self.span.over == "both":
-            of_taps, of_groups = factors.split((taps, groups), 1)
+            of_taps, of_groups = factors[:, :taps], factors[:, taps:]
             return (of_groups.unsqueeze(2) * of_taps.unsqueeze(1)).flatten(1, 2)
         return factors
 
@@ -151,9 +152,9 @@ class PredictedSimilarity(nn.Module):
         words = [f"dynamic {self.structure.label}"]
         if not self.span.is_papers:
             words.append(self.span.text)
-        ours = isinstance(self.network, PredictorNetwork)
-        if ours and (source := self.network.config.source) != "patch":
-            words.append(f"from {source}")
+        network = self.network
+        if isinstance(network, PredictorNetwork) and network.config.source != "patch":
+            words.append(f"from {network.config.source}")
         return ", ".join(words)
 
     @property
