@@ -21,17 +21,20 @@ from .timing import Timing, race
 # (batch, channels, kernels, side), 3×3 with padding 1
 SHAPES = ((128, 32, 32, 32), (128, 64, 64, 16), (128, 128, 128, 8), (32, 64, 64, 56))
 TAPS = 9
+GROUPS = 4
+KINDS = ("diagonal", "unconstrained", "diagonal per image", "unconstrained per image",
+         f"diagonal, {GROUPS} groups of channels")  # fmt: skip
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def run(rounds: int) -> dict[str, list[Timing]]:
     tables = {}
-    for kind in ("diagonal", "unconstrained"):
+    for kind in KINDS:
         ratios: dict[tuple[str, str], list[float]] = {}
         for shape in SHAPES:
-            tensors = make(shape, kind == "unconstrained")
+            tensors = make(shape, kind)
             # A matrix at every position needs more multiply-adds: compare per multiply-add.
-            work = 1.0 if kind == "diagonal" else 1 + TAPS / shape[2]
+            work = 1 + TAPS / shape[2] if kind == "unconstrained" else 1.0
             for direction in ("forward", "forward and backward"):
                 timings = race(contestants(kind, direction, tensors), rounds)
                 timings = [t if i == 0 else t.over(work) for i, t in enumerate(timings)]
@@ -47,14 +50,17 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     return tables
 
 
-def make(shape: tuple[int, int, int, int], full: bool) -> tuple[Tensor, Tensor, Tensor]:
+def make(shape: tuple[int, int, int, int], kind: str) -> tuple[Tensor, Tensor, Tensor]:
     torch.manual_seed(0)
     batch, channels, kernels, side = shape
     last = torch.channels_last
     input = torch.randn(batch, channels, side, side).to(memory_format=last)
     weight = torch.randn(kernels, channels, 3, 3).to(memory_format=last)
-    taps = (TAPS, TAPS) if full else (TAPS,)
-    return input, weight, torch.rand(batch, *taps, side, side)
+    taps: tuple[int, ...] = (GROUPS * TAPS,) if "groups" in kind else (TAPS,)
+    if "unconstrained" in kind:
+        taps = (TAPS, TAPS)
+    positions = (1, 1) if "image" in kind else (side, side)
+    return input, weight, torch.rand(batch, *taps, *positions)
 
 
 def contestants(
@@ -95,7 +101,8 @@ def plain(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
 
 
 def ours(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
-    return similarity_conv2d(input, weight, similarity, padding=1)
+    groups = similarity.shape[1] // TAPS
+    return similarity_conv2d(input, weight, similarity, padding=1, similarity_groups=groups)
 
 
 def unfold(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
@@ -103,8 +110,11 @@ def unfold(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
     N, C, H, W = input.shape
     patches = F.unfold(input, 3, padding=1).view(N, C, TAPS, H * W)
     if similarity.dim() == 4:
-        mixed = patches * similarity.flatten(2)[:, None]
+        groups = similarity.shape[1] // TAPS
+        factors = similarity.reshape(N, groups, 1, TAPS, -1)
+        mixed = (patches.view(N, groups, -1, TAPS, H * W) * factors).view_as(patches)
     else:
+        similarity = similarity.expand(-1, -1, -1, H, W)
         mixed = torch.einsum("nijl,ncjl->ncil", similarity.flatten(3), patches)
     return (weight.reshape(len(weight), -1) @ mixed.flatten(1, 2)).view(N, -1, H, W)
 
