@@ -26,6 +26,7 @@ CASES = {
     "far padding": Geometry(2, 3, 4, (2, 3), (2, 2), padding=(5, 4)),
     "single": Geometry(1, 8, 9, (31, 7), (5, 3), padding=(2, 1)),
     "tall": Geometry(2, 40, 21, (70, 31), (3, 2), (2, 1), (1, 1), groups=1),
+    "wide groups": Geometry(3, 32, 10, (9, 8), (3, 2), padding=(1, 1), groups=2),
     "rgb": Geometry(2, 3, 5, (7, 11), (3, 3), padding=(1, 1)),
 }
 

@@ -38,6 +38,19 @@ std::vector<std::vector<Range>> phases_of(const Geometry& g, int64_t slots) {
   return phases;
 }
 
+// The output's gradient at some positions by column tiles, zero past the edge.
+template <typename T>
+void pack_gradient(const Geometry& g, const T* gy, int64_t positions, T* to) {
+  const int64_t outputs = g.group_outputs();
+  for (int64_t o = 0; o < outputs; o += kColumns<T>) {
+    const int64_t count = std::min(kColumns<T>, outputs - o);
+    for (int64_t i = 0; i < positions; ++i, to += kColumns<T>) {
+      std::copy_n(gy + i * g.outputs + o, count, to);
+      std::fill(to + count, to + kColumns<T>, T(0));
+    }
+  }
+}
+
 // One worker of the backward pass, with what it owns: scratch memory and partial sums.
 template <typename T>
 class BackwardWorker {
@@ -88,7 +101,7 @@ class BackwardWorker {
  private:
   void run_group(int64_t group, const T* gy, const T* x, T* gx) {
     if (wanted_.weight && !g_.depthwise()) {
-      pack_gy(gy);
+      pack_gradient(g_, gy, positions_.count(), packed_gy_);
     }
     for (int64_t block = 0; block < blocking_.blocks; ++block) {
       const int64_t first = block * blocking_.taps;
@@ -120,19 +133,6 @@ class BackwardWorker {
       product({gy, g_.outputs, 1}, positions_.count(),
               weight_.patches(group, block, i / kColumns<T>), kColumns<T>, g_.group_outputs(),
               panel_.row(0) + i, panel_.row_size(), kColumns<T>, false);
-    }
-  }
-
-  // gy of the panel by column tiles, zero past the edge: the right factor of the product below.
-  void pack_gy(const T* gy) {
-    const int64_t outputs = g_.group_outputs();
-    T* to = packed_gy_;
-    for (int64_t o = 0; o < outputs; o += kColumns<T>) {
-      const int64_t count = std::min(kColumns<T>, outputs - o);
-      for (int64_t i = 0; i < positions_.count(); ++i, to += kColumns<T>) {
-        std::copy_n(gy + i * g_.outputs + o, count, to);
-        std::fill(to + count, to + kColumns<T>, T(0));
-      }
     }
   }
 

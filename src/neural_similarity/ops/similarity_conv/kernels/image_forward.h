@@ -122,7 +122,8 @@ class ImageWorker {
   ImageWorker(const Geometry& g, const Blocking<T>& blocking, const PackedWeight<T>& weight,
               T* memory)
       : g_(g), weight_(weight), block_(blocking.taps), width_(g.width + 2 * g.pad_w),
-        rows_(band_rows(g)), images_(images_at_once(g)), kernels_(memory), bands_(memory + kernels_size(g)) {
+        rows_(band_rows(g)), images_(images_at_once(g)), kernels_(memory),
+        bands_(memory + kernels_size(g)) {
     for (int64_t k = 0; k < g.taps(); ++k) {
       taps_.push_back((k / g.kernel_w * g.dilation_h * width_ + k % g.kernel_w * g.dilation_w) *
                       g.channels);

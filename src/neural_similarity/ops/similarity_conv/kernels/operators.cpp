@@ -28,6 +28,7 @@
 
 #include "backward.h"
 #include "forward.h"
+#include "image_backward.h"
 #include "image_forward.h"
 
 namespace {
@@ -99,7 +100,12 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Ten
     gx.zero_(), gw.zero_(), gm.zero_();
   } else if (wanted.input || wanted.weight || wanted.similarity) {
     for_type(x.scalar_type(), [&](auto zero) {
-      backward_typed<decltype(zero)>(g, gy, x, w, similarity, wanted, gx, gw, gm);
+      using T = decltype(zero);
+      if (worth_own_gradients<T>(g)) {
+        backward_images<T>(g, gy, x, w, similarity, wanted, gx, gw, gm);
+      } else {
+        backward_typed<T>(g, gy, x, w, similarity, wanted, gx, gw, gm);
+      }
     });
   }
   if (wanted.input) {

@@ -141,6 +141,20 @@ inline void scaled(T* out, T scale, const T* x, Size size) {
   }
 }
 
+// out[i] += scale * x[i]
+template <typename T>
+inline void add_scaled(T* out, T scale, const T* x, int64_t size) {
+  constexpr int width = Vec<T>::size();
+  const Vec<T> factor(scale);
+  int64_t i = 0;
+  for (; i + width <= size; i += width) {
+    at::vec::fmadd(factor, Vec<T>::loadu(x + i), Vec<T>::loadu(out + i)).store(out + i);
+  }
+  for (; i < size; ++i) {
+    out[i] += scale * x[i];
+  }
+}
+
 // out[i] += x[i]
 template <typename T>
 inline void add(T* out, const T* x, int64_t size) {

@@ -45,6 +45,8 @@ class PackedWeight {
     }
   }
 
+  int64_t size() const { return memory_.numel(); }
+
   // Depthwise: one tap of all channels.
   const T* channels(int64_t tap) const { return data() + tap * g_.channels; }
 
