@@ -59,6 +59,18 @@ def dynamic_op():
         yield [shape, *(ratio(of["neural-similarity, compiled"]) for of in by_way)]
 
 
+def family():
+    tables = measured("family")
+    for title in (title for title in tables if ", forward, " in title and "memory" not in title):
+        layer, size = title.split(", forward, ")
+        row = [layer, size]
+        for way in ("forward", "forward and backward"):
+            usual = tables[f"{layer}, {way}, {size}"]["usual way"]
+            memory = tables[f"{layer}, {way}, {size}, peak memory, MB"].values()
+            row += [ratio(usual), ", ".join(f"{one['ratio']:.0f}" for one in memory)]
+        yield row
+
+
 def network_step():
     times, per_work = measured("network_step").values()
     for name, timing in times.items():

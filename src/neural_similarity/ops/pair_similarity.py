@@ -72,7 +72,8 @@ def pair_similarity(
         scores = _traceable(centre, padded, windows, gaussian)
     else:
         scores = _Scores.apply(centre, padded, windows, gaussian)  # type: ignore[no-untyped-call]
-    return scores.mul(-0.5).exp().flatten(1, 2) if gaussian else scores.flatten(1, 2)
+    # In place: the scores are as large as the result, and nobody else has them.
+    return scores.mul_(-0.5).exp_().flatten(1, 2) if gaussian else scores.flatten(1, 2)
 
 
 _Windows = tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int]]
@@ -108,7 +109,12 @@ class _Scores(torch.autograd.Function):
     def forward(
         centre: Tensor, padded: Tensor, windows: _Windows, squared_distance: bool
     ) -> Tensor:
-        return _traceable(centre, padded, windows, squared_distance)
+        N, S, _, P, Q = centre.shape
+        (kh, kw), *_ = windows
+        scores = centre.new_empty(N, S, kh * kw, P, Q)
+        for k, tap in enumerate(_taps(padded, (P, Q), windows)):
+            scores[:, :, k] = _score(centre, tap, squared_distance)
+        return scores
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

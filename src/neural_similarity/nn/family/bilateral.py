@@ -55,7 +55,8 @@ class BilateralFilter2d(nn.Module):
     def similarity(self, guide: Tensor) -> Tensor:
         """M of a guide ``(N, D, H, W)``: ``(N, K, H, W)``; the entries at a position sum to one."""
         similarity = gaussian_similarity(guide / self.sigma_colour, self.windows)
-        similarity = similarity * (self._nearness(guide) * inside(guide, self.windows))
+        nearness = self._nearness(guide).reshape(-1, 1, 1)
+        similarity = similarity * (nearness * inside(guide, self.windows))
         return similarity / similarity.sum(1, keepdim=True)
 
     def forward(self, input: Tensor, guide: Tensor | None = None) -> Tensor:
@@ -66,16 +67,21 @@ class BilateralFilter2d(nn.Module):
         if guide is None:
             guide = input
         _check.guide(where, input, guide)
-        return weighted_sum(input, self.similarity(guide), self.windows)
+        # W has the distances, and a channel of ones, zero outside the image, sums the weights: so
+        # nothing but the Gaussian of the colours is computed for every tap.
+        colours = gaussian_similarity(guide / self.sigma_colour, self.windows)
+        with_ones = torch.cat([input, torch.ones_like(input[:, :1])], 1)
+        sums = weighted_sum(with_ones, colours, self.windows, kernel=self._nearness(guide))
+        return sums[:, :-1] / sums[:, -1:]
 
     def _nearness(self, guide: Tensor) -> Tensor:
-        """``exp(−‖i‖² / 2σ_s²)`` of every tap: ``(K, 1, 1)``."""
+        """``exp(−‖i‖² / 2σ_s²)`` of every tap: ``(kh, kw)``."""
         rows, columns = (
             torch.arange(-(side // 2), side // 2 + 1, dtype=guide.dtype, device=guide.device)
             for side in self.windows.kernel_size
         )
         distance = rows[:, None].square() + columns.square()
-        return (distance / (-2 * self.sigma_space**2)).exp().reshape(-1, 1, 1)
+        return (distance / (-2 * self.sigma_space**2)).exp()
 
     def extra_repr(self) -> str:
         sigmas = f"sigma_space={self.sigma_space}, sigma_colour={self.sigma_colour}"

@@ -92,8 +92,13 @@ class LocalAttention2d(nn.Module):
         """The softmax: ``(N, heads·K, P, Q)``, the K entries of a head together."""
         query = self.query(centres(input, self.windows))
         scores = pair_similarity(query, self.key(input), *self.windows, groups=self.heads)
-        by_head: Tensor = scores.unflatten(1, (self.heads, -1)) + self._places(query)
-        return by_head.softmax(2).flatten(1, 2)
+        # One sum after the other, in place: a map for every tap is the largest thing here.
+        by_tap = scores.unflatten(1, (self.heads, *self.windows.kernel_size))
+        by_row, by_column = query.unflatten(1, (self.heads, -1)).chunk(2, 2)
+        by_tap.add_(torch.einsum("nsdpq,sdk->nskpq", by_row, self.rows)[:, :, :, None])
+        by_tap.add_(torch.einsum("nsdpq,sdk->nskpq", by_column, self.columns)[:, :, None])
+        shares: Tensor = by_tap.flatten(2, 3).softmax(2)
+        return shares.flatten(1, 2)
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() == 3:
@@ -102,13 +107,6 @@ class LocalAttention2d(nn.Module):
         _check.layer_input(where, input, self.in_channels)
         _check.window_positions(where, input, *self.windows)
         return weighted_sum(self.value(input), self.similarity(input), self.windows, self.heads)
-
-    def _places(self, query: Tensor) -> Tensor:
-        """The products with the embeddings of rows and columns, ``(N, heads, K, P, Q)``."""
-        by_row, by_column = query.unflatten(1, (self.heads, -1)).chunk(2, 2)
-        rows = torch.einsum("nsdpq,sdk->nskpq", by_row, self.rows)
-        columns = torch.einsum("nsdpq,sdk->nskpq", by_column, self.columns)
-        return (rows[:, :, :, None] + columns[:, :, None]).flatten(2, 3)
 
     def extra_repr(self) -> str:
         return f"{self.windows.describe()}, heads={self.heads}"

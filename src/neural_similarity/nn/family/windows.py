@@ -75,13 +75,21 @@ def gaussian_similarity(guide: Tensor, windows: Windows) -> Tensor:
     return pair_similarity(centres(guide, windows), guide, *windows, kernel="gaussian")
 
 
-def weighted_sum(input: Tensor, similarity: Tensor, windows: Windows, groups: int = 1) -> Tensor:
-    """``Σ_i M_i X_i``, channel by channel: the operation with kernels of ones.
+def weighted_sum(
+    input: Tensor,
+    similarity: Tensor,
+    windows: Windows,
+    groups: int = 1,
+    kernel: Tensor | None = None,
+) -> Tensor:
+    """``Σ_i W_i M_i X_i``, channel by channel, with one ``kernel`` W for all; None means ones.
 
     ``groups`` is the number of groups of channels that have a similarity of their own.
     """
     channels = input.shape[1]
-    ones = input.new_ones(channels, 1, *windows.kernel_size)
+    if kernel is None:
+        kernel = input.new_ones(windows.kernel_size)
+    kernels = kernel.expand(channels, 1, *windows.kernel_size)
     return similarity_conv2d(
-        input, ones, similarity, None, *windows[1:], groups=channels, similarity_groups=groups
+        input, kernels, similarity, None, *windows[1:], groups=channels, similarity_groups=groups
     )
