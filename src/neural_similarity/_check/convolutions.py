@@ -1,150 +1,32 @@
-"""The only place that words errors about names and shapes.
-
-Form: ``<where>: expected <what> <value>, got <value>. <why>. <what to do>.``
-"""
+"""Errors about the operands of convolutions and of similarities."""
 
 from __future__ import annotations
 
-import difflib
-import operator
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from numbers import Real
-from typing import Any, Literal
+from collections.abc import Sequence
 
 from torch import Tensor
 
-from ._shapes import output_size
-from .errors import DuplicateNameError, ShapeError, UnknownNameError
+from .._shapes import output_size
+from ..errors import ShapeError
 
 __all__ = [
-    "attention_maps",
-    "attention_width",
-    "central_tap",
     "conv_gradient",
     "conv_operands",
     "conv_output_shape",
-    "counts",
-    "divisor",
-    "global_similarity",
     "guide",
-    "is_whole",
-    "known_name",
     "layer_input",
-    "map_size",
-    "new_name",
-    "odd_kernel",
     "pairs",
-    "plain_number",
-    "positive_numbers",
-    "real_numbers",
     "shape",
+    "similarity_groups",
     "similarity_shape",
-    "size_preserving",
     "weight_similarity",
-    "whole_numbers",
     "window_positions",
 ]
 
 
-def known_name(where: str, what: str, got: object, choices: Iterable[str]) -> None:
-    """Raise unless ``got`` is one of ``choices``."""
-    choices = sorted(choices)
-    if got in choices:
-        return
-    nearest = difflib.get_close_matches(str(got), choices, n=1, cutoff=0.6)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    raise UnknownNameError(
-        f"{where}: expected {what} to be one of {', '.join(map(repr, choices))}, got {got!r}.{hint}"
-    )
-
-
-def new_name(where: str, name: str, definition: object, registry: Mapping[str, object]) -> None:
-    """Raise if ``name`` belongs to another definition in ``registry``.
-
-    A definition with the same module and qualified name is the same one: a notebook cell that is
-    run again may replace what it registered before.
-    """
-    old = registry.get(name)
-    if old is not None and _identity(old) != _identity(definition):
-        raise DuplicateNameError(
-            f"{where}: expected a name that is not in use, got {name!r} for "
-            f"{_definition(definition)}. It belongs to {_definition(old)}. Choose another name."
-        )
-
-
-def _identity(definition: Any) -> object:
-    if isinstance(definition, partial):  # the same class with other options is something else
-        return _identity(definition.func), definition.args, definition.keywords
-    return _definition(definition)
-
-
-def _definition(definition: Any) -> str:
-    while isinstance(definition, partial):
-        definition = definition.func
-    if not hasattr(definition, "__qualname__"):  # an object that can be called
-        definition = type(definition)
-    return f"{definition.__module__}.{definition.__qualname__}"
-
-
-def plain_number(value: Any) -> Any:
-    """Turn an integer of any library, such as NumPy's, into an int; return the rest unchanged."""
-    if isinstance(value, bool):
-        return value
-    try:
-        return operator.index(value)
-    except TypeError:
-        return value
-
-
-def is_whole(value: object) -> bool:
-    """Whether ``value`` is an integer of any library; True and False do not count."""
-    number = plain_number(value)
-    return isinstance(number, int) and not isinstance(number, bool)
-
-
-def whole_numbers(where: str, **values: object) -> None:
-    """Raise unless each value is a whole number of at least one."""
-    _at_least(1, where, values)
-
-
-def counts(where: str, **values: object) -> None:
-    """Raise unless each value is a whole number of at least zero."""
-    _at_least(0, where, values)
-
-
-def _at_least(least: int, where: str, values: Mapping[str, object]) -> None:
-    for what, value in values.items():
-        number = plain_number(value)
-        if not is_whole(number) or number < least:
-            raise ShapeError(
-                f"{where}: expected {what} to be a whole number of at least {least}, got {value!r}."
-            )
-
-
-def real_numbers(where: str, **values: object) -> None:
-    """Raise unless each value is a number."""
-    for what, value in values.items():
-        if not isinstance(value, Real) or isinstance(value, bool):
-            raise ShapeError(f"{where}: expected {what} to be a number, got {value!r}.")
-
-
-def positive_numbers(where: str, **values: object) -> None:
-    """Raise unless each value is a number above zero."""
-    real_numbers(where, **values)
-    for what, value in values.items():
-        if not value > 0:  # type: ignore[operator]
-            raise ShapeError(f"{where}: expected {what} to be a number above 0, got {value!r}.")
-
-
-def divisor(where: str, what: str, value: object, total: int, of: str) -> None:
-    """Raise unless ``value`` is a whole number that divides ``total``."""
-    whole_numbers(where, **{what: value})
-    if total % plain_number(value):
-        raise ShapeError(
-            f"{where}: expected {what} to divide the {total} {of}, got {value}. All groups of "
-            f"channels have the same size."
-        )
+def shape(tensor: Tensor) -> str:
+    """A shape as people write it."""
+    return str(tuple(tensor.shape))
 
 
 def layer_input(where: str, input: Tensor, channels: int | None = None) -> None:
@@ -333,95 +215,6 @@ def weight_similarity(
             f"{where}: expected similarity of shape {diagonal} or {matrix} for "
             f"scope {scope!r}, got {shape(similarity)}."
         )
-
-
-def odd_kernel(where: str, kernel: tuple[int, int]) -> None:
-    """Raise unless the kernel has a central tap."""
-    if min(kernel) < 1 or not all(side % 2 for side in kernel):
-        raise ShapeError(
-            f"{where}: expected a kernel with odd sides, got {kernel}. A global similarity keeps "
-            f"the size of the map, and an even kernel has no middle. Use a kernel such as (3, 3)."
-        )
-
-
-def central_tap(where: str, kernel: tuple[int, int]) -> None:
-    """Raise unless the kernel has a tap in its middle, with which the others are compared."""
-    if min(kernel) < 1 or not all(side % 2 for side in kernel):
-        raise ShapeError(
-            f"{where}: expected a kernel with odd sides, got {kernel}. The window lies around its "
-            f"central tap, and an even kernel has none. Use a kernel such as (3, 3)."
-        )
-
-
-def size_preserving(
-    where: str, stride: tuple[int, int], padding: tuple[int, int], expected: tuple[int, int]
-) -> None:
-    """Raise unless stride and padding keep the size of the map."""
-    why = "A global similarity mixes the positions of a map and keeps its size"
-    if stride != (1, 1):
-        raise ShapeError(
-            f"{where}: expected stride (1, 1), got {stride}. {why}. Add a pooling layer after it."
-        )
-    if padding != expected:
-        raise ShapeError(
-            f"{where}: expected padding {expected}, got {padding}. {why}. Leave padding out."
-        )
-
-
-def global_similarity(where: str, input: Tensor, similarity: Tensor) -> Literal["mask", "matrix"]:
-    """Raise unless ``similarity`` fits the map; return which of the two forms it has."""
-    _four_axes(where, input)
-    N, _, H, W = input.shape
-    got, L = tuple(similarity.shape), H * W
-    for form, block in (("mask", (H, W)), ("matrix", (L, L))):
-        if got in (block, (N, *block), (1, *block)):
-            return "mask" if form == "mask" else "matrix"
-    raise ShapeError(
-        f"{where}: expected similarity of one of the shapes {(H, W)}, {(L, L)}, {(N, H, W)}, "
-        f"{(N, L, L)}, got {got}. The map has {H} x {W} positions, the batch {N} sample(s) (or 1 "
-        f"for all)."
-    )
-
-
-def attention_maps(where: str, query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raise unless the three maps have the same samples and positions."""
-    if query.dim() != 4 or value.dim() != 4:
-        raise ShapeError(
-            f"{where}: expected query (N, D, H, W) and value (N, C, H, W), got {shape(query)} and "
-            f"{shape(value)}."
-        )
-    if key.shape != query.shape:
-        raise ShapeError(
-            f"{where}: expected key of the query's shape {shape(query)}, got {shape(key)}. "
-            f"Every position of the query is compared with every position of the key."
-        )
-    N, _, H, W = query.shape
-    if (value.shape[0], *value.shape[2:]) != (N, H, W):
-        raise ShapeError(
-            f"{where}: expected value of shape {(N, 'C', H, W)}, got {shape(value)}. "
-            f"It must have the query's samples and positions."
-        )
-
-
-def attention_width(where: str, width: int) -> None:
-    """Raise unless query and key have at least one channel."""
-    if width < 1:
-        raise ShapeError(f"{where}: expected a width of at least 1 for query and key, got {width}.")
-
-
-def map_size(where: str, got: tuple[int, int], expected: tuple[int, int], structure: str) -> None:
-    """Raise unless a map has the size that a static similarity was created for."""
-    if got != expected:
-        raise ShapeError(
-            f"{where}: expected a map of {expected[0]} x {expected[1]} positions, got "
-            f"{got[0]} x {got[1]}. A similarity of structure {structure!r} fits one size only. "
-            f"Resize the input, or use structure 'diagonal' or 'attention'."
-        )
-
-
-def shape(tensor: Tensor) -> str:
-    """A shape as people write it."""
-    return str(tuple(tensor.shape))
 
 
 def _four_axes(where: str, input: Tensor) -> None:

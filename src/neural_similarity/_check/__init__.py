@@ -1,0 +1,69 @@
+"""The only place that words errors about names, numbers and shapes.
+
+Form: ``<where>: expected <what> <value>, got <value>. <why>. <what to do>.``
+"""
+
+from __future__ import annotations
+
+from .convolutions import (
+    conv_gradient,
+    conv_operands,
+    conv_output_shape,
+    guide,
+    layer_input,
+    pairs,
+    shape,
+    similarity_groups,
+    similarity_shape,
+    weight_similarity,
+    window_positions,
+)
+from .maps import (
+    attention_maps,
+    attention_width,
+    central_tap,
+    global_similarity,
+    map_size,
+    odd_kernel,
+    size_preserving,
+)
+from .names import known_name, new_name
+from .numbers import (
+    counts,
+    divisor,
+    is_whole,
+    plain_number,
+    positive_numbers,
+    real_numbers,
+    whole_numbers,
+)
+
+__all__ = [
+    "attention_maps",
+    "attention_width",
+    "central_tap",
+    "conv_gradient",
+    "conv_operands",
+    "conv_output_shape",
+    "counts",
+    "divisor",
+    "global_similarity",
+    "guide",
+    "is_whole",
+    "known_name",
+    "layer_input",
+    "map_size",
+    "new_name",
+    "odd_kernel",
+    "pairs",
+    "plain_number",
+    "positive_numbers",
+    "real_numbers",
+    "shape",
+    "similarity_groups",
+    "similarity_shape",
+    "size_preserving",
+    "weight_similarity",
+    "whole_numbers",
+    "window_positions",
+]
