@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from ... import _check
 from ..._shapes import output_size, pair
 from ...ops import pair_similarity, similarity_conv2d
+from ..predictors import Window, centre_pixels
 
 __all__ = ["Windows", "centres", "gaussian_similarity", "inside", "weighted_sum"]
 
@@ -53,14 +53,7 @@ class Windows(NamedTuple):
 
 def centres(image: Tensor, windows: Windows) -> Tensor:
     """The pixel under the central tap of each window: ``(N, C, H, W)`` to ``(N, C, P, Q)``."""
-    kernel, (rows, columns), (high, wide), dilation = windows
-    top, left = (d * (k // 2) for k, d in zip(kernel, dilation, strict=True))
-    if (top, left) == (high, wide):  # the usual padding: the first centre is the first pixel
-        return image if rows == columns == 1 else image[:, :, ::rows, ::columns]
-    P, Q = map(output_size, image.shape[2:], *windows)
-    padded = F.pad(image, (wide, wide, high, high))
-    bottom, right = top + (P - 1) * rows + 1, left + (Q - 1) * columns + 1
-    return padded[:, :, top:bottom:rows, left:right:columns]
+    return centre_pixels(image, windows.kernel_size, Window(*windows[1:]))
 
 
 def inside(image: Tensor, windows: Windows) -> Tensor:
