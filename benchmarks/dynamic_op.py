@@ -7,7 +7,7 @@ which show the price of the similarity. Both forward alone and forward with back
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -22,14 +22,28 @@ from .timing import Timing, race
 SHAPES = ((128, 32, 32, 32), (128, 64, 64, 16), (128, 128, 128, 8), (32, 64, 64, 56))
 TAPS = 9
 GROUPS = 4
-KINDS = ("diagonal", "unconstrained", "diagonal per image", "unconstrained per image",
-         f"diagonal, {GROUPS} groups of channels")  # fmt: skip
+KINDS = ("diagonal", "unconstrained")
+NEWER_KINDS = (
+    "diagonal per image",
+    "unconstrained per image",
+    f"diagonal, {GROUPS} groups of channels",
+)
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def run(rounds: int) -> dict[str, list[Timing]]:
+    """One similarity for all channels at each position, as in the paper."""
+    return race_kinds(KINDS, rounds)
+
+
+def run_newer(rounds: int) -> dict[str, list[Timing]]:
+    """One similarity per image, and groups of channels."""
+    return race_kinds(NEWER_KINDS, rounds)
+
+
+def race_kinds(kinds: Sequence[str], rounds: int) -> dict[str, list[Timing]]:
     tables = {}
-    for kind in KINDS:
+    for kind in kinds:
         ratios: dict[tuple[str, str], list[float]] = {}
         for shape in SHAPES:
             tensors = make(shape, kind)
@@ -69,7 +83,9 @@ def contestants(
     functions: dict[str, Function] = {"plain convolution": plain}
     if compiled.load() is not None:
         functions["neural-similarity, compiled"] = ours
-    functions |= {"neural-similarity, pure": ours, "unfold, multiply": unfold}
+    functions["neural-similarity, pure"] = ours
+    if kind in KINDS:
+        functions["unfold, multiply"] = unfold
     if kind == "diagonal":
         functions["nine-fold filters"] = nine_fold
         if (deformable := load_deform_conv2d()) is not None:

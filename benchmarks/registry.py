@@ -49,6 +49,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     for benchmark in (
         Benchmark("static_step", "what does an attached static similarity cost?", static_step.run),
         Benchmark("dynamic_op", "how fast is the dynamic operation?", dynamic_op.run),
+        Benchmark("image_op", "and per image, or in groups of channels?", dynamic_op.run_newer),
         Benchmark("family", "how fast are the published layers beside unfold?", family.run),
         Benchmark("network_step", "what does a similarity cost a network?", network_step.run),
         Benchmark("growth", "how does its time grow with sizes?", growth.run, growth.plot),

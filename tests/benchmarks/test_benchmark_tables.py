@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.dynamic_op import NEWER_KINDS
 from benchmarks.networks import SIDE
 from benchmarks.registry import BENCHMARKS, Benchmark
 from benchmarks.run import run_benchmark
@@ -47,15 +48,24 @@ def static_step():
 
 
 def dynamic_op():
-    tables = measured("dynamic_op")
+    yield from operations("dynamic_op", ("diagonal", "unconstrained"))
+
+
+def image_op():
+    yield from operations("image_op", NEWER_KINDS)
+
+
+def operations(section, kinds):
+    """Means over the shapes by kind and contestant, then the first kind shape by shape."""
+    tables = measured(section)
     ways = ("forward", "forward and backward")
-    for kind in ("diagonal", "unconstrained"):
+    for kind in kinds:
         means = [tables[f"{kind}, {way}, geometric mean over the shapes"] for way in ways]
         for name in list(means[0])[1:]:
             yield [kind, name, *(ratio(of[name]) for of in means)]
-    shapes = [title.removeprefix("diagonal, forward, ") for title in tables]
+    shapes = [title.removeprefix(f"{kinds[0]}, forward, ") for title in tables]
     for shape in (shape for shape in shapes if shape.startswith("(")):
-        by_way = [tables[f"diagonal, {way}, {shape}"] for way in ways]
+        by_way = [tables[f"{kinds[0]}, {way}, {shape}"] for way in ways]
         yield [shape, *(ratio(of["neural-similarity, compiled"]) for of in by_way)]
 
 
@@ -131,7 +141,7 @@ def _short(name: str) -> str:
 
 
 SECTIONS_WITH_TABLES = (
-    static_step, dynamic_op, network_step, throughput, input_pipeline, fewshot_episodes, maml_step,
+    static_step, dynamic_op, image_op, family, network_step, throughput, input_pipeline, fewshot_episodes, maml_step,
     static_episodes, wide_step,
 )  # fmt: skip
 
