@@ -22,7 +22,7 @@ from ..refused import RefusedError
 from ..takeaway import Packing
 from .events import Events
 from .guard import Guard, refusal
-from .routes import Parts, make_router
+from .routes import Parts, add_routes
 
 __all__ = ["STATIC", "create_app"]
 
@@ -52,7 +52,7 @@ def create_app(
 
     project.on_change, engine.on_news = on_change, news.publish
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.include_router(make_router(Parts(project, engine, packing, news)))
+    add_routes(app, Parts(project, engine, packing, news))
     _add_pages(app)
     _add_error_answers(app)
     return Guard(app, token, port)

@@ -46,6 +46,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _ENTER = """<!doctype html><html lang="en"><meta charset="utf-8"><title>nsl teach</title>
+<link rel="icon" href="/static/icon.svg">
 <meta http-equiv="refresh" content="0; url=/"><p><a href="/">Open the page</a></p></html>"""
 _STRANGER = """<!doctype html><html lang="en"><meta charset="utf-8"><title>nsl teach</title>
 <h1>Please use the whole address</h1><p>Open the address that <code>nsl teach</code> printed in the

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import FileResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
@@ -19,7 +19,7 @@ from ..takeaway import Packing
 from .events import Events
 from .state import describe, describe_answer, describe_picture
 
-__all__ = ["Parts", "make_router"]
+__all__ = ["Parts", "add_routes"]
 
 _AT_ONCE = 4  # bodies of pictures in memory
 _MOST_IDS = 10_000
@@ -53,65 +53,62 @@ class Moved(Chosen):
     to: str
 
 
-def make_router(parts: Parts) -> APIRouter:
-    """All routes below ``/api``."""
-    router = APIRouter(prefix="/api")
-    _add_project_routes(router, parts.project)
-    _add_picture_routes(router, parts)
-    _add_takeaway_routes(router, parts.packing)
+def add_routes(app: FastAPI, parts: Parts) -> None:
+    """Add all routes below ``/api``."""
+    _add_project_routes(app, parts.project)
+    _add_picture_routes(app, parts)
+    _add_takeaway_routes(app, parts.packing)
 
-    @router.get("/state")
+    @app.get("/api/state")
     def state() -> dict[str, Any]:
         return describe(parts.project, parts.engine, parts.packing)
 
-    @router.get("/events")
+    @app.get("/api/events")
     async def events() -> StreamingResponse:
         await run_in_threadpool(parts.project.refresh)
         return StreamingResponse(parts.events.open_stream(), media_type="text/event-stream")
 
-    return router
 
-
-def _add_project_routes(router: APIRouter, project: Project) -> None:
-    @router.post("/classes")
+def _add_project_routes(app: FastAPI, project: Project) -> None:
+    @app.post("/api/classes")
     def add_class(body: Named) -> dict[str, str]:
         return {"id": project.add_class(body.name)}
 
-    @router.patch("/classes/{id}")
+    @app.patch("/api/classes/{id}")
     def rename_class(id: str, body: Named) -> dict[str, str]:
         return {"id": project.rename_class(id, body.name)}
 
-    @router.delete("/classes/{id}")
+    @app.delete("/api/classes/{id}")
     def delete_class(id: str) -> dict[str, list[str]]:
         return {"entries": [project.delete_class(id)]}
 
-    @router.post("/move")
+    @app.post("/api/move")
     def move_pictures(body: Moved) -> dict[str, list[str]]:
         return {"ids": project.move_pictures(body.ids, body.to)}
 
-    @router.post("/delete")
+    @app.post("/api/delete")
     def delete_pictures(body: Chosen) -> dict[str, list[str]]:
         return {"entries": project.delete_pictures(body.ids)}
 
-    @router.post("/keep/{id}")
+    @app.post("/api/keep/{id}")
     def keep_label(id: str) -> dict[str, bool]:
         project.keep_label(id)
         return {"done": True}
 
-    @router.post("/bin/{entry}/restore")
+    @app.post("/api/bin/{entry}/restore")
     def restore(entry: str) -> dict[str, str]:
         return {"id": project.restore(entry)}
 
-    @router.delete("/bin")
+    @app.delete("/api/bin")
     def empty_bin() -> dict[str, bool]:
         project.empty_bin()
         return {"done": True}
 
 
-def _add_picture_routes(router: APIRouter, parts: Parts) -> None:
+def _add_picture_routes(app: FastAPI, parts: Parts) -> None:
     project, engine, places = parts.project, parts.engine, asyncio.Semaphore(_AT_ONCE)
 
-    @router.post("/classes/{id}/pictures")
+    @app.post("/api/classes/{id}/pictures")
     async def add_picture(
         id: str, request: Request, name: Annotated[str, Query(max_length=1000)] = ""
     ) -> dict[str, Any]:
@@ -121,14 +118,14 @@ def _add_picture_routes(router: APIRouter, parts: Parts) -> None:
             picture = await run_in_threadpool(project.add_picture, id, name, content)
         return describe_picture(picture, {})
 
-    @router.get("/pictures/{id}")
+    @app.get("/api/pictures/{id}")
     def picture(id: str, large: bool = False) -> Response:
         content = project.small_copy(id, large)
         # The address has the version of the picture in it, so a copy may stay for good.
         headers = {"cache-control": "private, max-age=31536000, immutable"}
         return Response(content, media_type="image/jpeg", headers=headers)
 
-    @router.post("/try")
+    @app.post("/api/try")
     async def try_picture(request: Request) -> dict[str, Any]:
         lesson = engine.lesson
         if lesson is None:
@@ -140,13 +137,13 @@ def _add_picture_routes(router: APIRouter, parts: Parts) -> None:
         return describe_answer(answer, lesson)
 
 
-def _add_takeaway_routes(router: APIRouter, packing: Packing) -> None:
-    @router.post("/take-away")
+def _add_takeaway_routes(app: FastAPI, packing: Packing) -> None:
+    @app.post("/api/take-away")
     def start() -> dict[str, bool]:
         packing.start()
         return {"done": True}
 
-    @router.get("/take-away")
+    @app.get("/api/take-away")
     def download() -> FileResponse:
         return FileResponse(
             packing.file, media_type="application/zip", filename=f"{packing.name}.zip"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,14 @@ FEW = 5
 def describe(project: Project, engine: Engine, packing: Packing) -> dict[str, Any]:
     """The whole state; pictures and classes are named by their identifiers."""
     listing, lesson = project.listing, engine.lesson
-    trouble = engine.features.trouble
+    trouble, hint = engine.features.trouble, _hint()
     readable = tuple(p for p in listing.pictures if p.version not in trouble)
     learned = () if lesson is None else lesson.examples.pictures
     return {
         "project": project.folder.name,
         "folder": str(project.folder),
         "backbone": engine.backbone.name,
-        "hint": missing_hint(),
+        "hint": hint if hint and engine.backbone.name in hint else None,
         "revision": listing.revision,
         "status": asdict(engine.status),
         "classes": [_class(label, listing, trouble) for label in listing.labels],
@@ -70,6 +71,12 @@ def describe_answer(answer: Answer, lesson: Lesson) -> dict[str, Any]:
             for near in answer.nearest
         ],
     }
+
+
+@cache
+def _hint() -> str | None:
+    """What to install for a better network: looked up once, for it takes a while."""
+    return missing_hint()
 
 
 def _class(label: str, listing: Listing, trouble: dict[str, str]) -> dict[str, Any]:

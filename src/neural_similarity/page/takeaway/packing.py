@@ -6,6 +6,7 @@ import hashlib
 import logging
 import zipfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock, Thread
@@ -25,7 +26,8 @@ from ..engine.lesson import ALL_METHODS
 from ..project import PRIVATE, Picture
 from ..project.names import safe_stem
 from ..refused import RefusedError
-from .browser_page import has_runtime, write_browser_page
+from .browser_page import write_browser_page
+from .runtime import has_runtime
 
 __all__ = ["Packing"]
 
@@ -61,6 +63,7 @@ class Packing:
         """The state for the page; ``readable`` are the pictures of the project now."""
         return {
             **self._state,
+            "folder": self.name,
             "is_current": readable == self._pictures,
             "has_onnx": _has_onnx(),
             "has_browser_page": _has_onnx() and has_runtime(),
@@ -147,6 +150,7 @@ def _zip(folder: Path, file: Path, name: str) -> None:
             archive.write(path, f"{name}/{path.name}", kind)
 
 
+@cache
 def _has_onnx() -> bool:
     try:
         check_packages()

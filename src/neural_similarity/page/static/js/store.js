@@ -1,0 +1,67 @@
+/* The state of the project, as the server tells it; every view is drawn from it. */
+
+import { api } from "./api.js";
+
+const listeners = new Set();
+let fetching = false;
+let again = false;
+
+export const store = {
+  state: null,
+  /** "here", "away" (no answer) or "stranger" (a server that does not know this page). */
+  server: "here",
+
+  /** Call a function now and after every change. */
+  subscribe(listener) {
+    listeners.add(listener);
+    if (store.state) listener(store.state);
+  },
+
+  /** Ask for the state; calls that come while one is under way become one. */
+  async refresh() {
+    if (fetching) {
+      again = true;
+      return;
+    }
+    fetching = true;
+    try {
+      store.state = await api.state();
+      setServer("here");
+      for (const listener of listeners) listener(store.state);
+    } catch (error) {
+      setServer(error.status === 403 ? "stranger" : "away");
+    } finally {
+      fetching = false;
+      if (again) {
+        again = false;
+        store.refresh();
+      }
+    }
+  },
+
+  /** The class with this identifier, if it is still there. */
+  classOf: (id) => store.state?.classes.find((one) => one.id === id),
+};
+
+let onServer = () => {};
+export const onServerChange = (listener) => (onServer = listener);
+
+function setServer(server) {
+  if (store.server !== server) {
+    store.server = server;
+    onServer(server);
+  }
+}
+
+/** Listen to news for as long as the page is open; a server that comes back is found again. */
+export function listen() {
+  const source = new EventSource("/api/events");
+  source.addEventListener("news", () => store.refresh());
+  source.addEventListener("error", () => {
+    store.refresh(); // finds out whether the server is away, or does not know us
+    if (source.readyState === EventSource.CLOSED) {
+      source.close();
+      setTimeout(listen, 2000);
+    }
+  });
+}
