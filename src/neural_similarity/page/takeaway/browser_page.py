@@ -16,11 +16,14 @@ from .runtime import read_runtime
 
 __all__ = ["write_browser_page"]
 
+_README = """try.html runs model.onnx in a browser: open it with a double click, or give it
+to somebody. Pictures stay on their computer, and no network is needed.
+"""
 _TEMPLATE = Path(__file__).parent / "template"
 
 
 def write_browser_page(folder: Path, name: str) -> None:
-    """Write ``try.html`` next to ``model.onnx`` and ``labels.json``.
+    """Write ``try.html`` next to ``model.onnx`` and ``labels.json``, and a line of README.txt.
 
     Args:
         folder: what ``nsl adapt`` wrote.
@@ -39,6 +42,8 @@ def write_browser_page(folder: Path, name: str) -> None:
     }
     page = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _text("try.html"))
     write_file(folder / "try.html", page.encode())
+    readme = (folder / "README.txt").read_text(encoding="utf-8")
+    write_file(folder / "README.txt", f"{readme}\n{_README}".encode())
 
 
 def _text(name: str) -> str:

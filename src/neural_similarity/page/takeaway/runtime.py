@@ -1,17 +1,14 @@
 """The parts of onnxruntime-web that the page of a model needs: taken from its npm package once.
 
-They are not in the repository. ``make runtime`` gets the package from npm, and this module takes two
-files out of it, checks their SHA-256, and puts them beside itself, where a wheel includes them::
-
-    npm pack onnxruntime-web@1.30.0
-    python -m neural_similarity.page.takeaway.runtime onnxruntime-web-1.30.0.tgz
+They are not in the repository. ``make runtime`` gets the package from npm; :func:`install_runtime`
+takes two files out of it, checks their SHA-256, and puts them beside itself, where a wheel includes
+them.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
-import sys
 import tarfile
 from pathlib import Path
 
@@ -70,7 +67,3 @@ def _member(archive: tarfile.TarFile, package: Path, name: str) -> bytes:
             f"got {digest}. Get that version from npm."
         )
     return content
-
-
-if __name__ == "__main__":
-    install_runtime(Path(sys.argv[1]))
