@@ -94,7 +94,7 @@ function makePicture(picture) {
       draggable: true, "data-id": picture.id, "data-name": picture.name, "data-large": pictureAddress(picture, true),
       title: picture.name,
     },
-    h("img", { src: pictureAddress(picture), alt: picture.name, loading: "lazy", decoding: "async", draggable: "false" }),
+    h("img", { src: pictureAddress(picture), alt: picture.name, loading: "lazy", decoding: "async", draggable: false }),
   );
 }
 
