@@ -85,7 +85,7 @@ def test_three_classes_from_nothing_and_all_is_there_after_a_reload(server, open
         page.wait_for_function(
             f"() => document.querySelectorAll('{card(label)} .picture').length === 6"
         )
-    assert re.match(r"\d+ % right on new pictures \(\d+ % to \d+ %\)", learned(page))
+    assert re.match(r"\d+\s% right on new pictures \(\d+\s% to \d+\s%\)", learned(page))
     assert "notes.txt: It is not a picture" in page.inner_text("#notices")
     page.reload()
     assert "right on new pictures" in learned(page)

@@ -19,7 +19,6 @@ from torch import Tensor
 __all__ = ["CurvePoint", "forecast", "learning_curve"]
 
 _SIZES = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200)
-_MOST_FOLDS = 3  # tests for each size: the curve is a hint, and time is short
 _RATE = 0.5
 
 
@@ -51,7 +50,7 @@ def learning_curve(
             :func:`~neural_similarity.adapt.fold_numbers` gives it.
         tick: is called after every fit; it may raise, to end the work.
     """
-    folds = min(int(parts.max()) + 1, _MOST_FOLDS)
+    folds = int(parts.max()) + 1
     usual = len(labels) / len(labels.unique())
     generator = torch.Generator().manual_seed(0)
     points = []

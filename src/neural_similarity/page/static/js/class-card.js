@@ -141,7 +141,7 @@ function holdButton(video, id, message) {
     let count = 0;
     setText(hold, texts.camera.recording);
     while (isHeld) {
-      upload(id, [await frame(video, `camera-${Date.now()}`)]);
+      upload(id, [await frame(video, `camera-${Date.now()}`)], true);
       count += 1;
       setText(message, texts.camera.taken(count));
       await new Promise((resolve) => setTimeout(resolve, BETWEEN_FRAMES));

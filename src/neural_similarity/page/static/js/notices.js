@@ -6,16 +6,17 @@ import { texts } from "./texts.js";
 const STAY = 9000; // milliseconds; one that offers something stays longer
 const place = () => document.getElementById("notices");
 
-/** Show a message. `action` is { text, run }; `details` are lines below it. */
-export function notify(message, { action = null, details = [], isError = false } = {}) {
+/** Show a message. `action` is { text, run }, `details` are lines below; one of the same `key` goes. */
+export function notify(message, { action = null, details = [], isError = false, key = "" } = {}) {
   const close = () => notice.remove();
   const notice = h(
     "div",
-    { className: isError ? "notice bad" : "notice" },
+    { className: isError ? "notice bad" : "notice", "data-key": key },
     h("div", { className: "notice-text" }, h("p", {}, message), details.length ? h("ul", {}, details.map((line) => h("li", {}, line))) : null),
     action ? button(action.text, () => { close(); action.run(); }) : null,
     button("×", close, { className: "plain", "aria-label": texts.close }),
   );
+  if (key) place().querySelector(`[data-key="${key}"]`)?.remove();
   place().append(notice);
   while (place().children.length > 4) place().firstChild.remove();
   if (!details.length && !isError) setTimeout(close, action ? 2 * STAY : STAY);

@@ -90,10 +90,16 @@ function adviceFor(state) {
     untested.length ? t.notTested(names(untested)) : null,
     lesson.conflicts.length ? t.conflicts(lesson.conflicts.length) : null,
     lesson.copies ? t.copies(lesson.copies) : null,
-    lesson.twice_as_many !== null ? t.more(lesson.twice_as_many, Math.round(2 * lesson.per_class)) : null,
+    moreFor(lesson),
     state.hint,
   ].filter(Boolean);
   return lines.length ? lines : [t.fine];
+}
+
+function moreFor({ accuracy, twice_as_many: share, per_class: perClass }) {
+  if (share === null) return null;
+  const many = Math.round(2 * perClass);
+  return share - accuracy < 0.005 ? t.noMore(many) : t.more(share, many);
 }
 
 function suspectsOf(state) {

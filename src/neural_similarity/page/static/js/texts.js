@@ -3,7 +3,7 @@
 const number = new Intl.NumberFormat("en");
 const count = (n, one, many = `${one}s`) => `${number.format(n)} ${n === 1 ? one : many}`;
 
-export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
+export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}\u00a0%`;
 export const pictures = (n) => count(n, "picture");
 export const megabytes = (bytes) => `${Math.max(0.1, bytes / 2 ** 20).toFixed(1)} MB`;
 
@@ -61,6 +61,7 @@ export const texts = {
     restored: "Brought back.",
     uploading: (done, total) => `Adding pictures: ${done} of ${total}`,
     added: (n, name) => `${pictures(n)} added to ${name}.`,
+    addedToMany: (n, classes) => `${pictures(n)} added to ${classes} classes.`,
     skipped: (n) => `${count(n, "file")} skipped:`,
     skippedOne: (name, why) => `${name}: ${why}`,
     skippedMore: (n) => `and ${number.format(n)} more`,
@@ -107,6 +108,7 @@ export const texts = {
     conflicts: (n) => `${count(n, "group")} of near-identical pictures are in different classes. Which one is right?`,
     hint: "A better network is available:",
     more: (share, perClass) => `With about ${perClass} pictures in each class, expect about ${percent(share)} right.`,
+    noMore: (perClass) => `Twice as many pictures (about ${perClass} in each class) would hardly change that.`,
     wrong: "Likely wrong labels",
     wrongText: "The tests are sure that these show another class. Are their labels right?",
     wrongNone: "No label looks wrong.",

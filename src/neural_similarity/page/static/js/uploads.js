@@ -19,8 +19,9 @@ function newBatch() {
 /** Call a function with { done, total } while pictures are on their way, and with null after. */
 export const onUploads = (listener) => (onProgress = listener);
 
-/** Add files to a class. */
-export function upload(classId, files) {
+/** Add files to a class; quietly if somebody else tells how many. */
+export function upload(classId, files, isQuiet = false) {
+  batch.isQuiet = isQuiet;
   for (const file of files) queue.push({ classId, file });
   batch.total += files.length;
   onProgress(batch);
@@ -51,12 +52,14 @@ async function send(classId, file) {
 }
 
 function finish() {
-  const { added, skipped } = batch;
+  const { added, skipped, isQuiet } = batch;
   batch = newBatch();
   onProgress(null);
-  for (const [id, count] of added) {
-    const name = store.classOf(id)?.name;
-    if (name) notify(texts.teach.added(count, name));
+  const count = [...added.values()].reduce((a, b) => a + b, 0);
+  const names = [...added.keys()].map((id) => store.classOf(id)?.name).filter(Boolean);
+  if (names.length && !isQuiet) {
+    const words = names.length === 1 ? texts.teach.added(count, names[0]) : texts.teach.addedToMany(count, names.length);
+    notify(words, { key: "added" });
   }
   if (skipped.length) {
     const more = skipped.length - MOST_NAMED;
