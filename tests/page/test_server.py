@@ -80,6 +80,16 @@ def test_the_token_becomes_a_cookie_that_scripts_and_sites_do_not_get(page):
     assert page.get("/api/state").status_code == 200
 
 
+def test_a_token_for_a_single_use_opens_once(tmp_path):
+    with open_project(tmp_path) as project:
+        app = create_app(project, Engine(project, toy_backbone()), TOKEN, PORT, once="once")
+        codes = [TestClient(app, base_url=HOME).get("/?token=once").status_code for _ in range(2)]
+        assert codes == [200, 403]
+        page = TestClient(app, base_url=HOME)
+        assert page.get(f"/?token={TOKEN}").status_code == 200
+        assert page.get("/api/state").status_code == 200
+
+
 @pytest.mark.parametrize(
     "path", ["/api/state", "/api/events", "/static/index.html", "/api/take-away"]
 )

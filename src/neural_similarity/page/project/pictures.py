@@ -57,7 +57,7 @@ def encoded(image: Image.Image, side: int) -> bytes:
 
 
 def _decoded(source: bytes | Path, side: int | None) -> tuple[Image.Image, str]:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         file = BytesIO(source) if isinstance(source, bytes) else open_regular(source)
@@ -77,7 +77,7 @@ def _decoded(source: bytes | Path, side: int | None) -> tuple[Image.Image, str]:
         raise RefusedError(
             f"It has more than {MOST_PIXELS // 10**6} million pixels.", 413
         ) from error
-    except Image.UnidentifiedImageError as error:
+    except UnidentifiedImageError as error:
         raise RefusedError("It is not a picture that can be read.", 415) from error
     except Exception as error:  # each of Pillow's readers has its own errors for damaged files
         raise RefusedError("The picture is damaged.", 415) from error

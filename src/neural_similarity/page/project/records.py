@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -54,7 +55,8 @@ class Records:
             self.history.pop()  # a moved label, or a better method: the newest is right
         self.history = [*self.history, point][-_MOST_POINTS:]
         content = json.dumps([asdict(one) for one in self.history])
-        write_file(self._history_file, content.encode())
+        with suppress(OSError):  # a full disk costs the history, and nothing else
+            write_file(self._history_file, content.encode())
 
     def keep(self, file: str, label: str) -> None:
         """Remember that a picture belongs to its class, whatever it looks like."""

@@ -32,7 +32,12 @@ _WORDS = {404: "There is nothing at this address.", 405: "This cannot be done at
 
 
 def create_app(
-    project: Project, engine: Engine, token: str, port: int, events: Events | None = None
+    project: Project,
+    engine: Engine,
+    token: str,
+    port: int,
+    events: Events | None = None,
+    once: str = "",
 ) -> ASGIApp:
     """The application of one project.
 
@@ -42,6 +47,7 @@ def create_app(
         token: what the opened address must end with.
         port: of the address that the server listens on.
         events: tells open pages of news; a server closes it to stop.
+        once: another token, for a single use.
     """
     news = Events() if events is None else events
     packing = Packing(engine, news.publish)
@@ -55,7 +61,7 @@ def create_app(
     add_routes(app, Parts(project, engine, packing, news))
     _add_pages(app)
     _add_error_answers(app)
-    return Guard(app, token, port)
+    return Guard(app, token, port, once)
 
 
 def _add_pages(app: FastAPI) -> None:

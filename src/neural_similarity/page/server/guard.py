@@ -60,10 +60,13 @@ class Guard:
         app: the application.
         token: what the opened address must end with.
         port: of our own address.
+        once: another token, for a single use. The address that a browser is started with can be
+            read by everybody on the machine, in its command line.
     """
 
-    def __init__(self, app: ASGIApp, token: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, token: str, port: int, once: str = "") -> None:
         self.app, self.token, self.cookie = app, token, f"nsl_teach_{port}"
+        self._once = once
         self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,7 +91,7 @@ class Guard:
         self._check_origin(scope["method"], headers)
         is_page = scope["path"] == "/" and scope["method"] in _SAFE
         given = parse_qs(scope["query_string"].decode("ascii", "replace")).get("token", [""])[0]
-        if is_page and given and _equal(given, self.token):
+        if is_page and given and self._opens(given):
             # A page that goes on by itself, and no redirection: after a click in another site the
             # browser would not send the cookie along.
             answer = HTMLResponse(_ENTER, headers={"cache-control": "no-store"})
@@ -100,6 +103,13 @@ class Guard:
             raise RefusedError("Open the address that nsl teach printed in the terminal.", 403)
         _check_length(scope, headers)
         return None
+
+    def _opens(self, given: str) -> bool:
+        """Whether a token in the address is one of ours; the one for a single use is used up."""
+        if self._once and _equal(given, self._once):
+            self._once = ""
+            return True
+        return _equal(given, self.token)
 
     def _check_origin(self, method: str, headers: Headers) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")

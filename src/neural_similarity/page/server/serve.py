@@ -44,18 +44,19 @@ def serve(
         open_browser: also open it in the browser.
     """
     with closing(_listen(port)) as listening, quietly():
-        number, token = listening.getsockname()[1], secrets.token_urlsafe(24)
-        address = f"http://{HOST}:{number}/?token={token}"
+        number = listening.getsockname()[1]
+        token, once = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
+        address = f"http://{HOST}:{number}/?token="
         events, engine = Events(), Engine(project, backbone)
-        app = create_app(project, engine, token, number, events)
+        app = create_app(project, engine, token, number, events, once)
         config = uvicorn.Config(
             app, log_level="error", access_log=False, server_header=False,
             timeout_graceful_shutdown=3, limit_concurrency=_MOST_CONNECTIONS, lifespan="off",
         )  # fmt: skip
         engine.start()
-        announce(address)
+        announce(address + token)
         if open_browser:  # it may wait for the browser to start, or for the first answer
-            Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+            Thread(target=webbrowser.open, args=(address + once,), daemon=True).start()
         try:
             with suppress(KeyboardInterrupt):  # uvicorn passes the signal on after it has stopped
                 _Server(config, events).run(sockets=[listening])

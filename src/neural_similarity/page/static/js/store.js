@@ -53,14 +53,25 @@ function setServer(server) {
   }
 }
 
-/** Listen to news for as long as the page is open; a server that comes back is found again. */
+/**
+ * Listen to news while the page can be seen; a server that comes back is found again. A page in the
+ * background lets go of its connection: browsers have six of them for all pages together.
+ */
 export function listen() {
   const source = new EventSource("/api/events");
+  const onVisibility = () => {
+    if (!document.hidden) return;
+    source.close();
+    document.removeEventListener("visibilitychange", onVisibility);
+    document.addEventListener("visibilitychange", listen, { once: true });
+  };
+  document.addEventListener("visibilitychange", onVisibility);
   source.addEventListener("news", () => store.refresh());
   source.addEventListener("error", () => {
     store.refresh(); // finds out whether the server is away, or does not know us
     if (source.readyState === EventSource.CLOSED) {
       source.close();
+      document.removeEventListener("visibilitychange", onVisibility);
       setTimeout(listen, 2000);
     }
   });
