@@ -206,6 +206,23 @@ def test_two_pages_see_each_other_and_markup_is_text(taught, open_page):
     one.wait_for_selector(f"{card('red')} .picture[data-name='0.png']", state="detached")
 
 
+def test_a_pasted_picture_goes_to_the_class_with_the_focus(taught, open_page):
+    page = open_page(taught.address)
+    page.wait_for_selector(card("green"))
+    page.focus(f"{card('green')} header button")
+    page.evaluate(
+        """text => {
+          const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+          const transfer = new DataTransfer();
+          transfer.items.add(new File([bytes], "pasted.png", { type: "image/png" }));
+          document.activeElement.dispatchEvent(
+            new ClipboardEvent("paste", { clipboardData: transfer, bubbles: true }));
+        }""",
+        b64encode(picture(COLOURS["green"], 80)).decode(),
+    )
+    page.wait_for_selector(f"{card('green')} .picture[data-name='pasted.png']")
+
+
 def test_a_server_that_is_gone_is_said(taught, open_page):
     page = open_page(taught.address)
     learned(page)

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
+from support.command import nsl
 from support.page_cases import picture
 
 pytest.importorskip("fastapi", reason="the extra page is not installed")
-pytestmark = pytest.mark.slow
 
 TOY = """
 from torch import nn
@@ -75,6 +75,7 @@ class Page:
         return connection
 
 
+@pytest.mark.slow
 def test_killed_during_an_upload_nothing_is_lost(tmp_path):
     with running(tmp_path) as (process, address):
         page = Page(address)
@@ -98,15 +99,34 @@ def test_killed_during_an_upload_nothing_is_lost(tmp_path):
         assert process.wait(60) == 0
 
 
-def test_bad_input_is_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("mine", "--backbone", "nothing"), "backbone: expected"),
+        (("file",), "file: expected a folder, got a file."),
+        (("mine", "--port", "{port}"), "teach: expected a port that is free, got {port}"),
+    ],
+    ids=["backbone", "file", "port"],
+)
+def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        for arguments, words in (
-            (("--backbone", "nothing"), "backbone: expected"),
-            (("--port", port), f"expected a port that is free, got {port}"),
-        ):
-            command = [*COMMAND, *arguments]
-            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-            assert done.returncode == 2
-            assert words in done.stderr
-            assert len(done.stderr.splitlines()) == 1
+        port = taken.getsockname()[1]
+        given = [word.format(port=port) for word in arguments]
+        ended = nsl(capsys, monkeypatch, "teach", "--no-browser", *given)
+    assert ended.code == 2
+    assert words.format(port=port) in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert (tmp_path / "mine").exists() == ("--port" in arguments)
+
+
+def test_a_missing_extra_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("neural_similarity.page.server")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    ended = nsl(capsys, monkeypatch, "teach", "mine")
+    assert ended.code == 2
+    assert "pip install 'neural-similarity[page]'" in ended.err
+    assert not (tmp_path / "mine").exists()

@@ -73,9 +73,9 @@ def teach(
         print_line(f"Open {address}")
         print_line("Ctrl-C ends it.")
 
+    with named_module_here(backbone):
+        extractor = load_backbone(backbone)
     with open_project(project) as opened:
-        with named_module_here(backbone):
-            extractor = load_backbone(backbone)
         if backbone is None and (hint := missing_hint()):
             print_error(hint)
         serve(opened, extractor, port, announce, browser)

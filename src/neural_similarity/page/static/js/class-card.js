@@ -114,14 +114,19 @@ async function toggleCamera(id, place, opener) {
   opener.setAttribute("aria-expanded", "true");
   show(place, video, h("div", { className: "row" }, hold, close), message);
   let stop = () => {};
+  const unsubscribe = store.subscribe(() => place.isConnected || place.closeCamera()); // deleted elsewhere
   place.closeCamera = () => {
     stop();
+    unsubscribe();
+    removeEventListener("hashchange", place.closeCamera);
+    if (place.contains(document.activeElement)) opener.focus();
     place.hidden = true;
     opener.setAttribute("aria-expanded", "false");
-    opener.focus();
   };
+  addEventListener("hashchange", place.closeCamera);
   try {
     stop = await openCamera(video);
+    if (place.hidden) return stop(); // closed before the camera was ready
     hold.disabled = false;
     hold.focus();
   } catch (error) {

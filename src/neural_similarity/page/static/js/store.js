@@ -11,10 +11,11 @@ export const store = {
   /** "here", "away" (no answer) or "stranger" (a server that does not know this page). */
   server: "here",
 
-  /** Call a function now and after every change. */
+  /** Call a function now and after every change, until the returned function is called. */
   subscribe(listener) {
     listeners.add(listener);
     if (store.state) listener(store.state);
+    return () => listeners.delete(listener);
   },
 
   /** Ask for the state; calls that come while one is under way become one. */

@@ -37,7 +37,9 @@ export function startTeach(view) {
     const files = pastedFiles(event);
     const card = document.activeElement?.closest?.(".class");
     const target = card?.dataset.id ?? store.state?.classes.at(-1)?.id;
-    if (!view.hidden && files.length && target) upload(target, files);
+    if (view.hidden || !files.length) return;
+    if (target) upload(target, files);
+    else notify(t.pasteNowhere, { isError: true });
   });
 }
 

@@ -66,6 +66,7 @@ export const texts = {
     skippedOne: (name, why) => `${name}: ${why}`,
     skippedMore: (n) => `and ${number.format(n)} more`,
     tooLarge: (bytes) => `The file is larger than ${bytes / 2 ** 20} MB.`,
+    pasteNowhere: "Make a class first, and paste the picture then.",
     noFiles: "There is no picture in what you gave.",
     bin: (n) => `Bin (${number.format(n)})`,
     binEmpty: "The bin is empty.",
