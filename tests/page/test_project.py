@@ -1,5 +1,6 @@
 """The project on disk: nothing is lost, and no name leads out of it."""
 
+import json
 from io import BytesIO
 
 import numpy as np
@@ -61,9 +62,13 @@ def test_a_file_or_a_link_is_no_project(tmp_path):
     with pytest.raises(RunError, match="expected a folder, got a file"):
         open_project(tmp_path / "file").__enter__()
     (tmp_path / "p").mkdir()
-    (tmp_path / "p" / ".nsl-teach").symlink_to(tmp_path)
-    with pytest.raises(RunError, match="got a link"):
-        open_project(tmp_path / "p").__enter__()
+    private = tmp_path / "p" / ".nsl-teach"
+    for link in (private, private / "bin", private / "small"):
+        link.symlink_to(tmp_path)
+        with pytest.raises(RunError, match="got a link"):
+            open_project(tmp_path / "p").__enter__()
+        link.unlink()
+        private.mkdir(exist_ok=True)
 
 
 def test_a_folder_of_everything_is_refused(tmp_path):
@@ -228,6 +233,18 @@ def test_a_delete_that_was_killed_loses_nothing(project, monkeypatch):
     (entry,) = project.bin.entries()
     project.restore(entry)
     assert len(files(project)) == 3
+
+
+@pytest.mark.parametrize("label", ["../../out", "/tmp", "..", ".nsl-teach", ""])
+def test_a_bin_of_somebody_else_leads_nowhere(project, label):
+    place = project.folder / ".nsl-teach" / "bin" / "000001"
+    (place / "files").mkdir(parents=True)
+    (place / "files" / "a.png").write_bytes(picture())
+    (place / "entry.json").write_text(json.dumps({"label": label, "count": 1, "whole": False}))
+    assert project.bin.entries() == {}
+    with pytest.raises(RefusedError, match="not in the bin"):
+        project.restore("000001")
+    assert (place / "files" / "a.png").exists()
 
 
 def test_an_emptied_bin_is_empty(project):

@@ -46,7 +46,7 @@ def test_the_zip_predicts_by_onnxruntime_and_in_a_browser_from_the_disk(tmp_path
     (tmp_path / "new.png").write_bytes(new)
     with served(tmp_path / "mine", toy_backbone()) as server:
         page = browser.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(120_000)
         page.goto(server.address)
         learned(page)
         page.click("nav >> text=Take away")

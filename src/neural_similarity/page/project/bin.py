@@ -21,7 +21,7 @@ from ..._io import write_file
 from ..._json import Count, read_json
 from ...errors import FileFormatError
 from ..refused import RefusedError
-from .names import free_path
+from .names import free_path, is_one_name
 
 __all__ = ["Bin", "Entry"]
 
@@ -54,7 +54,10 @@ class Bin:
         folder.mkdir(parents=True, exist_ok=True)
 
     def entries(self) -> dict[str, Entry]:
-        """What is in the bin, the latest last; what cannot be read is left alone."""
+        """What is in the bin, the latest last; what is not ours is left alone.
+
+        A project may come from somebody else, so an entry cannot name a place outside of it.
+        """
         entries = {}
         for place in sorted(self.folder.iterdir()):
             try:
@@ -62,7 +65,7 @@ class Bin:
                 filled = any((place / "files").iterdir())
             except (FileFormatError, OSError):
                 continue
-            if filled:
+            if filled and place.name.isdecimal() and is_one_name(entry.label):
                 entries[place.name] = entry
         return entries
 
@@ -103,7 +106,8 @@ class Bin:
     def empty(self) -> None:
         """Delete what is in the bin for good."""
         for place in list(self.folder.iterdir()):
-            shutil.rmtree(place, ignore_errors=True)
+            if place.name.isdecimal():
+                shutil.rmtree(place, ignore_errors=True)
 
     def _new_entry(self, entry: Entry) -> Path:
         numbers = [int(p.name) for p in self.folder.iterdir() if p.name.isdecimal()]

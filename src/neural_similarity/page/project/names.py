@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from ..refused import RefusedError
 
-__all__ = ["checked_class_name", "free_path", "identifier", "safe_stem"]
+__all__ = ["checked_class_name", "free_path", "identifier", "is_one_name", "safe_stem"]
 
 _MOST_BYTES = 200  # a folder's name may have 255
 _SEPARATORS = re.compile(r"[/\\]")
@@ -56,6 +56,15 @@ def checked_class_name(name: str, others: Collection[str] = ()) -> str:
     if text.casefold() in {other.casefold() for other in others}:
         raise RefusedError(f"There is a class {text!r} already.", 409)
     return text
+
+
+def is_one_name(name: str) -> bool:
+    """Whether a name from a file is that of one visible folder, and no path.
+
+    >>> [is_one_name(name) for name in ("red", "a  b.", "../red", "/red", "..", ".nsl-teach", "")]
+    [True, True, False, False, False, False, False]
+    """
+    return name not in ("", ".", "..") and not re.search(r"[/\\\0]|^\.", name)
 
 
 def safe_stem(name: str) -> str:

@@ -25,6 +25,7 @@ from .records import Records
 __all__ = ["PRIVATE", "Project", "open_project"]
 
 PRIVATE = ".nsl-teach"
+_PARTS = ("bin", "small", "large")
 
 
 class Project:
@@ -203,8 +204,9 @@ def open_project(path: str | os.PathLike[str]) -> Iterator[Project]:
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{path}: expected a folder, got a file. Name a folder for your classes.")
     private = folder / PRIVATE
-    if private.is_symlink():
-        raise RunError(f"{private}: expected a folder, got a link. Remove it, and start again.")
+    for place in (private, *(private / name for name in _PARTS)):  # it may come from somebody else
+        if place.is_symlink():
+            raise RunError(f"{place}: expected a folder, got a link. Remove it, and start again.")
     private.mkdir(parents=True, exist_ok=True)
     with locked(private / "lock") as free:
         if not free:
