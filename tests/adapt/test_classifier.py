@@ -91,6 +91,23 @@ def test_auto_chooses_by_cross_validation():
     assert again.cross_validation_.to_dict() == found.to_dict()
 
 
+def test_features_that_were_computed_before_give_the_same():
+    images, labels = pictures((5, 4, 6))
+    base = backbone()
+    whole = ns.FewShotClassifier(backbone=base, folds=3).fit(images, labels)
+    classes = whole.classes_.tolist()
+    numbers = torch.tensor([classes.index(label) for label in labels])
+    data = embed_images(base, images, numbers, len(classes))
+    made = ns.FewShotClassifier(folds=3).fit_embedded(data, classes)
+    assert made.cross_validation_.to_dict() == whole.cross_validation_.to_dict()
+    assert np.array_equal(made.predict_proba(NEW), whole.predict_proba(NEW))
+    few = ns.FewShotClassifier(folds=3).fit_embedded(data, classes, ("proto", "dynamic"))
+    assert few.method_ == "proto"
+    assert set(few.cross_validation_.left_out) == {"dynamic"}
+    with pytest.raises(RunError, match="needs a backbone with a dynamic"):
+        ns.FewShotClassifier("dynamic").fit_embedded(data, classes)
+
+
 def test_auto_leaves_out_what_would_take_minutes(monkeypatch):
     images, labels = pictures((2, 2))
     base = backbone()

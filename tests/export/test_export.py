@@ -98,6 +98,21 @@ class TooSubtle(nn.Module):
         return input.flatten(1) * (2 if torch.compiler.is_compiling() else 1)
 
 
+class Cancels(nn.Module):
+    """One minus nearly one: what is left is small, and its rounding errors are those of one."""
+
+    def forward(self, input):
+        rounded = 2e-7 if torch.compiler.is_compiling() else 0.0
+        return 1 - (0.999 + 0 * input.flatten(1) - rounded)
+
+
+def test_small_differences_of_large_numbers_are_measured_by_the_large_ones(tmp_path):
+    path, example = tmp_path / "model.pt2", torch.randn(2, 4, 3)
+    with pytest.raises(ns.ExportError, match=r"relative difference of .*e-04"):
+        export_model(Cancels(), example, path, "torch-export")
+    assert export_model(Cancels(), example, path, "torch-export", scales=(1,)) < 1e-6
+
+
 class Outside(nn.Module):
     """Decides by its numbers, which no exporter follows."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from .methods import (
     AdaptedNetwork,
     Adapter,
     Layers,
+    StaticOptions,
     can_adapt,
     make_adapter,
     static_options,
@@ -144,31 +145,39 @@ class FewShotClassifier:
             callback: is called with ``"images"`` while features are computed and then with
                 ``"fits"`` during cross-validation, each time with the number done and the total.
         """
-        _check.known_name("FewShotClassifier", "method", self.method, ("auto", *METHODS))
-        _check.whole_numbers("FewShotClassifier", folds=self.folds)
-        folds, seed = map(_check.plain_number, (self.folds, self.seed))
-        _check_seed(seed)
+        self._check_settings()
         examples = listed(images)
         classes, numbers = numbered(labels, len(examples))
         adapters, left_out = self._adapters(examples, numbers, len(classes), callback)
-        on_fit = partial(callback, "fits") if callback is not None else None
-        data = next(iter(adapters.values())).data
-        groups = near_duplicates(data.features, numbers, data.mirrored)
-        validation = cross_validate(adapters, numbers, len(classes), folds, seed, on_fit, groups)
-        validation = replace(validation, left_out=left_out)
-        adapter = adapters[validation.method]
-        network = adapter.network(adapter.fit(torch.arange(len(numbers))))
-        network.classifier.weight.div_(validation.temperature)
-        network.classifier.bias.div_(validation.temperature)
-        self.classes_, self.method_ = classes, validation.method
-        self.cross_validation_ = validation
-        self.model_, self.backbone_ = network, adapter.data.backbone
-        names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in examples]
-        features = adapter.features_in(network)
-        parts = fold_numbers(numbers, folds, seed, groups)
-        network.rejection = fit_rejection(features, numbers, len(classes), parts)
-        self._examples = Examples(adapter.data.thumbnails, numbers, features, names)
-        return self
+        return self._learn(adapters, left_out, classes, callback)
+
+    def fit_embedded(
+        self,
+        data: TrainingImages,
+        classes: Sequence[Hashable],
+        methods: Sequence[str] = METHODS,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Learn from images whose features were computed before.
+
+        The backbone is that of the images, whatever the constructor names.
+
+        Args:
+            data: what :func:`~neural_similarity.adapt.embed_images` returns.
+            classes: the label of every number in ``data.labels``.
+            methods: those that method ``"auto"`` chooses from.
+            callback: is called with ``"fits"``, the number done and the total.
+        """
+        self._check_settings()
+        adapters: dict[str, Adapter] = {}
+        left_out: dict[str, str] = {}
+        for method in methods if self.method == "auto" else (self.method,):
+            reason = self._reason_against(method, data.backbone)
+            if reason is None:
+                adapters[method] = make_adapter(method, data, self._static_options())
+            else:
+                left_out[method] = reason
+        return self._learn(adapters, left_out, label_array(list(classes)), callback)
 
     @property
     def preprocessing_(self) -> Preprocessing:
@@ -290,13 +299,64 @@ class FewShotClassifier:
                 "Call fit(images, labels) first."
             )
 
+    def _check_settings(self) -> None:
+        _check.known_name("FewShotClassifier", "method", self.method, ("auto", *METHODS))
+        _check.whole_numbers("FewShotClassifier", folds=self.folds)
+        _check_seed(_check.plain_number(self.seed))
+
+    def _learn(
+        self,
+        adapters: Mapping[str, Adapter],
+        left_out: Mapping[str, str],
+        classes: NDArray[Any],
+        callback: Callback | None,
+    ) -> Self:
+        """Test the methods, choose one, and let it learn from all images."""
+        folds, seed = map(_check.plain_number, (self.folds, self.seed))
+        on_fit = partial(callback, "fits") if callback is not None else None
+        data = next(iter(adapters.values())).data
+        numbers, n_way = data.labels, len(classes)
+        groups = near_duplicates(data.features, numbers, data.mirrored)
+        validation = cross_validate(adapters, numbers, n_way, folds, seed, on_fit, groups)
+        validation = replace(validation, left_out=left_out)
+        adapter = adapters[validation.method]
+        network = adapter.network(adapter.fit(torch.arange(len(numbers))))
+        network.classifier.weight.div_(validation.temperature)
+        network.classifier.bias.div_(validation.temperature)
+        self.classes_, self.method_ = classes, validation.method
+        self.cross_validation_ = validation
+        self.model_, self.backbone_ = network, adapter.data.backbone
+        names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in data.images]
+        features = adapter.features_in(network)
+        parts = fold_numbers(numbers, folds, seed, groups)
+        network.rejection = fit_rejection(features, numbers, n_way, parts)
+        self._examples = Examples(adapter.data.thumbnails, numbers, features, names)
+        return self
+
+    def _static_options(self) -> StaticOptions:
+        return static_options(
+            self.method, structure=self.structure, scope=self.scope, layers=self.layers
+        )
+
+    def _reason_against(self, method: str, backbone: FeatureExtractor | None) -> str | None:
+        """Why a method is left out of the choice, or None; an error if it is the only one."""
+        static = self._static_options()
+        reason = "no backbone" if backbone is None else can_adapt(method, backbone, static)
+        if reason is not None and self.method != "auto":
+            raise RunError(
+                f"FewShotClassifier: expected a backbone that suits the method, got "
+                f"{backbone.name if backbone else None}: {reason}. Choose another method or "
+                f"backbone."
+            )
+        if backbone is not None and self.method == "auto":
+            reason = reason or takes_long(method, backbone)
+        return reason
+
     def _adapters(
         self, images: list[Any], labels: Tensor, n_way: int, callback: Callback | None
     ) -> tuple[dict[str, Adapter], dict[str, str]]:
         """The methods to choose from, each with its backbone, and why others are left out."""
-        static = static_options(
-            self.method, structure=self.structure, scope=self.scope, layers=self.layers
-        )
+        static = self._static_options()
         methods = METHODS if self.method == "auto" else (self.method,)
         backbones = self._backbones(methods)
         on_image = partial(callback, "images") if callback is not None else None
@@ -304,15 +364,7 @@ class FewShotClassifier:
         adapters, left_out = {}, {}
         for method in methods:
             backbone = backbones.get(method)
-            reason = "no backbone" if backbone is None else can_adapt(method, backbone, static)
-            if reason is not None and self.method != "auto":
-                raise RunError(
-                    f"FewShotClassifier: expected a backbone that suits the method, got "
-                    f"{backbone.name if backbone else None}: {reason}. Choose another method or "
-                    f"backbone."
-                )
-            if backbone is not None and self.method == "auto":
-                reason = reason or takes_long(method, backbone)
+            reason = self._reason_against(method, backbone)
             if backbone is None or reason is not None:
                 left_out[method] = str(reason)
                 continue

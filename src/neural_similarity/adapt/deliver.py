@@ -80,6 +80,7 @@ def _write_onnx(classifier: FewShotClassifier, path: Path) -> float:
         path,
         metadata={name: json.dumps(value) for name, value in metadata.items()},
         outputs=outputs,
+        scales=(0, 1),  # the distance is one minus a cosine
     )
 
 

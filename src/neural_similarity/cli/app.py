@@ -16,6 +16,7 @@ from .merge import merge
 from .predict import predict
 from .reproduce import app as reproduce
 from .shared.printing import print_line
+from .teach import teach
 from .train import train
 
 __all__ = ["app"]
@@ -53,6 +54,7 @@ app.command()(train)
 app.command("eval")(evaluate)
 app.command()(adapt)
 app.command()(predict)
+app.command()(teach)
 app.command()(merge)
 app.command()(export)
 app.command()(inspect)

@@ -16,7 +16,7 @@ from .images import EXTENSIONS, decode_error, in_threads
 from .locate import missing
 from .registry import DatasetInfo, Request
 
-__all__ = ["class_folders", "read_folder", "read_split"]
+__all__ = ["class_folders", "files_of_class", "read_folder", "read_split"]
 
 _LOGGER = logging.getLogger("neural_similarity")
 _MOST_NAMES = 5
@@ -38,7 +38,7 @@ def read_folder(
         side: images are resized to a square of this side.
         strict: raise an error if a file cannot be decoded.
     """
-    files = [(file, n) for n, name in enumerate(classes) for file in _files(folder, name)]
+    files = [(file, n) for n, name in enumerate(classes) for file in files_of_class(folder, name)]
     listed = [(file, n) for file, n in files if file.lower().endswith(EXTENSIONS)]
     _report_others(info, [file for file, _ in files if not file.lower().endswith(EXTENSIONS)])
     if not listed:
@@ -99,7 +99,7 @@ def class_folders(info: DatasetInfo, folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _files(folder: Path, class_name: str) -> list[str]:
+def files_of_class(folder: Path, class_name: str) -> list[str]:
     """Names of a class's files at any depth, sorted, without hidden files and folders."""
     files, visited = [], set[str]()
     for place, folders, names in os.walk(folder / class_name, followlinks=True):

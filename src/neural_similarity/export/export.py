@@ -37,6 +37,7 @@ def export_model(
     force: bool = False,
     metadata: Mapping[str, str] | None = None,
     outputs: Sequence[str] = ("scores",),
+    scales: Sequence[float] = (),
 ) -> float:
     """Write a network in evaluation mode to a file, for batches of any size.
 
@@ -56,10 +57,12 @@ def export_model(
         metadata: information for users of the file, such as classes and normalisation. ONNX stores
             it in ``metadata_props``, torch.export in the extra file ``metadata.json``.
         outputs: the names of what the model returns, for ONNX.
+        scales: for each output, the size of the numbers that it is computed from, if that is larger
+            than its own values: 1 for ``1 − cosine``, whose rounding errors are those of 1.
 
     Returns:
         The largest difference between the file's outputs and the model's, relative to the largest
-        value of the output.
+        value of the output, or to its scale if that is larger.
 
     Raises:
         ExportError: the file exists, a package is missing, the network cannot be exported, or its
@@ -113,7 +116,7 @@ def export_model(
                 f"{type(error).__name__}: {_first_line(error)}. {_advice(expected[0][0])} "
                 f"Nothing was written."
             ) from error
-        return _largest_difference(computed, expected, format)
+        return _largest_difference(computed, expected, format, list(scales))
 
 
 def _check_metadata(metadata: Mapping[str, str]) -> None:
@@ -162,12 +165,13 @@ def _advice(scores: Tensor) -> str:
 
 
 def _largest_difference(
-    computed: list[list[Tensor]], expected: list[list[Tensor]], format: str
+    computed: list[list[Tensor]], expected: list[list[Tensor]], format: str, scales: list[float]
 ) -> float:
     largest = 0.0
     for theirs, ours in zip(computed, expected, strict=True):
-        for output, scores in zip(theirs, ours, strict=True):
-            scale = scores.abs().max().clamp(min=torch.finfo(scores.dtype).tiny)
+        for place, (output, scores) in enumerate(zip(theirs, ours, strict=True)):
+            least = max([torch.finfo(scores.dtype).tiny, *scales[place : place + 1]])
+            scale = scores.abs().max().clamp(min=least)
             difference = ((output - scores).abs().max() / scale).item()
             tolerance = _TOLERANCE[scores.dtype]
             if not difference <= tolerance:  # also catches NaN

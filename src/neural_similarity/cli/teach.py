@@ -1,0 +1,81 @@
+"""``nsl teach``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .shared.printing import print_error, print_line
+
+__all__ = ["teach"]
+
+
+def teach(
+    project: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PROJECT",
+            help="A folder that has a folder of images per class; it is made if there is none.",
+        ),
+    ] = Path("my-images"),
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Where to listen (default: 8350, or a free one).",
+            show_default=False,
+        ),
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="A name such as efficientnet_lite2, the folder of a run, a backbone file, "
+            "timm:NAME or module:function (default: the best that is installed).",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Teach it your own classes on a page in the browser.
+
+    Make a class for each thing it should tell apart, drop a few pictures of each, and watch the
+    accuracy on new pictures grow. See which labels look wrong, try it on a picture or the camera,
+    and take the model away as a zip with ONNX inside.
+
+    Everything stays on this computer: the page is served to this computer alone and fetches nothing
+    from elsewhere. PROJECT is a plain folder of pictures, which nsl adapt reads as well; what you
+    delete goes to a bin inside it. Ctrl-C ends the page, and nothing is lost.
+
+    \b
+    nsl teach
+    nsl teach birds --backbone efficientnet_lite2
+    nsl teach birds --no-browser --port 8000
+    nsl adapt birds --out birds-model
+    """
+    from ..adapt import load_backbone, missing_hint
+    from ..errors import RunError
+    from ..page import open_project
+    from .shared.one_module import named_module_here
+
+    try:
+        from ..page.server import serve
+    except ModuleNotFoundError as error:
+        raise RunError(
+            f"teach: expected the packages of the page, got no {error.name}. Install them with: "
+            f"pip install 'neural-similarity[page]'."
+        ) from error
+
+    def announce(address: str) -> None:
+        print_line(f"Open {address}")
+        print_line("Ctrl-C ends it.")
+
+    with named_module_here(backbone):
+        extractor = load_backbone(backbone)
+    with open_project(project) as opened:
+        if backbone is None and (hint := missing_hint()):
+            print_error(hint)
+        serve(opened, extractor, port, announce, browser)

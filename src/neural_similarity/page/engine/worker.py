@@ -1,0 +1,175 @@
+"""The engine: one thread that computes features and learns, always from the newest pictures."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Condition, Thread
+from time import monotonic
+
+from ...adapt import FeatureExtractor
+from ..project import Listing, Project
+from ..project.records import Point
+from .features import Examples, Features
+from .lesson import Lesson, learn
+
+__all__ = ["Engine", "Status"]
+
+_LOGGER = logging.getLogger("neural_similarity")
+_BATCH = 8  # pictures between two reports of progress
+_PAUSE = 0.3  # seconds without a change, before learning begins
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the engine does now.
+
+    Attributes:
+        stage: ``"idle"``, ``"features"``, ``"learning"``, ``"comparing"`` or ``"failed"``.
+        done, total: pictures whose features are computed, of all, in stage ``"features"``.
+    """
+
+    stage: str = "idle"
+    done: int = 0
+    total: int = 0
+
+
+class _OutdatedError(Exception):
+    """The pictures have changed: what is being learned is no longer of interest."""
+
+
+class Engine:
+    """Learns whenever a project changes.
+
+    First the features of new pictures are computed, batch by batch. Then, when nothing has changed
+    for a moment, a quick lesson is learned, and after it one that compares all methods. A change
+    ends what is under way, and the newest pictures are learned.
+
+    Args:
+        project: the project.
+        backbone: the network that gives features.
+        on_news: is called, from the engine's thread, whenever there is something new to show.
+        pause: seconds without a change, before learning begins.
+
+    Attributes:
+        status: what it does now.
+        lesson: what was learned last; None if there is nothing to learn yet.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        backbone: FeatureExtractor,
+        on_news: Callable[[], None] = lambda: None,
+        pause: float = _PAUSE,
+    ) -> None:
+        self.project, self.backbone, self.on_news, self.pause = project, backbone, on_news, pause
+        self.features = Features(backbone, project.folder)
+        self.status = Status()
+        self.lesson: Lesson | None = None
+        self._news = Condition()
+        self._last_change = monotonic()
+        self._learned = 0  # the revision that a complete lesson was learned from
+        self._is_stopped = False
+        self._thread = Thread(target=self._run, name="nsl-teach", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the project tells of its changes by :meth:`wake`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, after the step that is under way."""
+        with self._news:
+            self._is_stopped = True
+            self._news.notify_all()
+        self._thread.join()
+
+    def wake(self) -> None:
+        """Tell that the project has changed."""
+        with self._news:
+            self._last_change = monotonic()
+            self._news.notify_all()
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether everything there is has been learned."""
+        return self._learned == self.project.listing.revision
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            revision = self.project.listing.revision
+            try:
+                self._step()
+            except _OutdatedError:
+                continue
+            except Exception:  # the page goes on, and tries again after the next change
+                _LOGGER.exception("neural_similarity: learning failed")
+                self._learned = revision
+                self._report(Status("failed"))
+            with self._news:
+                self._news.wait_for(lambda: self._is_stopped or not self.is_up_to_date)
+
+    def _step(self) -> None:
+        """Learn all there is, or raise because it has changed."""
+        self._compute_features()
+        self._wait_for_a_pause()
+        listing = self.project.listing
+        examples = self.features.examples(listing)
+        if examples is None:
+            self.lesson = None
+        elif not self._is_learned(examples):
+            self._report(Status("learning"))
+            tick = self._tick(listing)
+            self.lesson = learn(examples, quick=True, tick=tick)
+            self._report(Status("comparing"))
+            self.lesson = learn(examples, quick=False, tick=tick)
+            self._remember(self.lesson)
+        self._learned = listing.revision
+        self._report(Status())
+
+    def _compute_features(self) -> None:
+        while (missing := self.features.missing(self.project.listing)) and not self._is_stopped:
+            total = len(self.project.listing.pictures)
+            self._report(Status("features", total - len(missing), total))
+            self.features.compute(missing[:_BATCH])
+
+    def _wait_for_a_pause(self) -> None:
+        with self._news:
+            while (left := self._last_change + self.pause - monotonic()) > 0:
+                self._news.wait(left)
+                if self._is_stopped:
+                    break
+        if self._is_stopped or self.features.missing(self.project.listing):
+            raise _OutdatedError
+
+    def _is_learned(self, examples: Examples) -> bool:
+        """Whether the last lesson was about the same pictures: something else has changed."""
+        lesson = self.lesson
+        return (
+            lesson is not None
+            and lesson.is_complete
+            and lesson.examples.labels == examples.labels
+            and lesson.examples.pictures == examples.pictures
+        )
+
+    def _tick(self, listing: Listing) -> Callable[[], None]:
+        def check() -> None:
+            if self._is_stopped or self.project.listing.pictures != listing.pictures:
+                raise _OutdatedError
+
+        return check
+
+    def _remember(self, lesson: Lesson) -> None:
+        """Add the accuracy to the history of the project."""
+        validation, examples = lesson.classifier.cross_validation_, lesson.examples
+        if validation.accuracy is not None and validation.interval is not None:
+            point = Point(
+                len(examples.pictures), len(examples.labels), validation.accuracy,
+                *validation.interval,
+            )  # fmt: skip
+            self.project.records.add_point(point)
+
+    def _report(self, status: Status) -> None:
+        self.status = status
+        self.on_news()

@@ -1,0 +1,117 @@
+"""The bin: what was deleted on the page is moved here, and can come back until the bin is emptied.
+
+On disk, in the folder of the project that the page has to itself::
+
+    bin/000003/entry.json   what it was: the class, how many pictures, whether the whole class
+    bin/000003/files/       the files, or the folder of the class, moved as they were
+
+The entry is written first and the files are moved after it, one by one: a process that is killed in
+between has lost nothing, each file is at its old place or here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..._io import write_file
+from ..._json import Count, read_json
+from ...errors import FileFormatError
+from ..refused import RefusedError
+from .names import free_path, is_one_name
+
+__all__ = ["Bin", "Entry"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something in the bin.
+
+    Attributes:
+        label: the class.
+        count: how many pictures it was.
+        whole: whether the class itself was deleted.
+    """
+
+    label: str
+    count: Count
+    whole: bool
+
+
+class Bin:
+    """The bin of a project.
+
+    Args:
+        project: the folder of the classes.
+        folder: where deleted files go; on the same disk, so that moving is a renaming.
+    """
+
+    def __init__(self, project: Path, folder: Path) -> None:
+        self.project, self.folder = project, folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def entries(self) -> dict[str, Entry]:
+        """What is in the bin, the latest last; what is not ours is left alone.
+
+        A project may come from somebody else, so an entry cannot name a place outside of it.
+        """
+        entries = {}
+        for place in sorted(self.folder.iterdir()):
+            try:
+                entry = read_json(place / "entry.json", Entry, FileFormatError)
+                filled = any((place / "files").iterdir())
+            except (FileFormatError, OSError):
+                continue
+            if filled and place.name.isdecimal() and is_one_name(entry.label):
+                entries[place.name] = entry
+        return entries
+
+    def put_pictures(self, label: str, files: list[str]) -> str:
+        """Move pictures of a class to the bin; returns the name of the entry."""
+        place = self._new_entry(Entry(label, len(files), False))
+        for file in files:
+            target = place / "files" / Path(file).relative_to(label)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (self.project / file).rename(target)
+        return place.name
+
+    def put_class(self, label: str, count: int) -> str:
+        """Move a class to the bin; returns the name of the entry."""
+        place = self._new_entry(Entry(label, count, True))
+        (self.project / label).rename(place / "files" / label)
+        return place.name
+
+    def restore(self, name: str) -> str:
+        """Bring an entry back, under new names where the old ones are taken; returns the class."""
+        entry = self.entries().get(name)
+        if entry is None:
+            raise RefusedError("This is not in the bin any more.", 404)
+        place = self.folder / name
+        root = place / "files" / entry.label if entry.whole else place / "files"
+        target = self.project / entry.label
+        if entry.whole and not os.path.lexists(target):
+            root.rename(target)
+        else:
+            target.mkdir(exist_ok=True)
+            for file in sorted(path for path in root.rglob("*") if not path.is_dir()):
+                home = target / file.relative_to(root)
+                home.parent.mkdir(parents=True, exist_ok=True)
+                file.rename(free_path(home.parent, home.stem, home.suffix))
+        shutil.rmtree(place, ignore_errors=True)
+        return entry.label
+
+    def empty(self) -> None:
+        """Delete what is in the bin for good."""
+        for place in list(self.folder.iterdir()):
+            if place.name.isdecimal():
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _new_entry(self, entry: Entry) -> Path:
+        numbers = [int(p.name) for p in self.folder.iterdir() if p.name.isdecimal()]
+        place = self.folder / f"{max(numbers, default=0) + 1:06d}"
+        (place / "files").mkdir(parents=True)
+        write_file(place / "entry.json", json.dumps(asdict(entry)).encode())
+        return place

@@ -1,0 +1,125 @@
+"""What is in a project: its classes and their pictures, as they are on disk now."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from ...data.folders import files_of_class
+from ...data.images import EXTENSIONS
+from ..refused import RefusedError
+from .names import identifier
+
+__all__ = ["MOST_CLASSES", "MOST_PICTURES", "Listing", "Picture", "read_listing"]
+
+MOST_CLASSES, MOST_PICTURES = 200, 10_000
+"""More than that is another folder by mistake, or wants another tool."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of a project.
+
+    Attributes:
+        label: the name of its class.
+        file: its file, relative to the project, with ``/``.
+        size, time: of the file: bytes, and nanoseconds of its last change.
+    """
+
+    label: str
+    file: str
+    size: int
+    time: int
+
+    @cached_property
+    def id(self) -> str:
+        """Names the picture as long as it is at its place."""
+        return identifier(self.file)
+
+    @cached_property
+    def version(self) -> str:
+        """Names the picture at its place as long as its content stays the same."""
+        return identifier(self.file, str(self.size), str(self.time))
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.file).name
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The classes and pictures of a project at one moment.
+
+    Attributes:
+        revision: grows with every change.
+        labels: the names of the classes, sorted; a class may have no picture.
+        pictures: in the order of their classes and files.
+    """
+
+    revision: int
+    labels: tuple[str, ...]
+    pictures: tuple[Picture, ...]
+
+    @cached_property
+    def by_id(self) -> dict[str, Picture]:
+        return {picture.id: picture for picture in self.pictures}
+
+    @cached_property
+    def label_ids(self) -> dict[str, str]:
+        return {identifier(label): label for label in self.labels}
+
+    def label(self, id: str) -> str:
+        """The class with this identifier."""
+        if id not in self.label_ids:
+            raise RefusedError("This class is not there any more.", 404)
+        return self.label_ids[id]
+
+    def picture(self, id: str) -> Picture:
+        """The picture with this identifier."""
+        if id not in self.by_id:
+            raise RefusedError("This picture is not there any more.", 404)
+        return self.by_id[id]
+
+    def of(self, label: str) -> list[Picture]:
+        """The pictures of a class."""
+        return [picture for picture in self.pictures if picture.label == label]
+
+
+def read_listing(folder: Path, revision: int) -> Listing:
+    """Look at the folder: which folders are classes is decided as ``nsl adapt`` does."""
+    with os.scandir(folder) as entries:
+        labels = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    if len(labels) > MOST_CLASSES:
+        raise RefusedError(
+            f"{folder}: expected at most {MOST_CLASSES} folders, one for each class, got "
+            f"{len(labels)}. Choose the folder that has your classes."
+        )
+    pictures: list[Picture] = []
+    for label in labels:
+        if label.encode(errors="replace").decode() != label:
+            raise RefusedError(
+                f"{folder}: expected names in UTF-8, got {label!r}. Rename the folder."
+            )
+        pictures += pictures_in(folder, label, files_of_class(folder, label))
+        if len(pictures) > MOST_PICTURES:
+            raise RefusedError(
+                f"{folder}: expected at most {MOST_PICTURES:,} pictures, got more. Choose the "
+                f"folder that has your classes."
+            )
+    return Listing(revision, tuple(labels), tuple(pictures))
+
+
+def pictures_in(folder: Path, label: str, files: Iterable[str]) -> list[Picture]:
+    """Those of the files that are pictures by their suffix; others, and broken links, are not."""
+    pictures = []
+    for file in files:
+        if file.lower().endswith(EXTENSIONS) and file.encode(errors="replace").decode() == file:
+            try:
+                status = (folder / file).stat()
+            except OSError:
+                continue
+            pictures.append(Picture(label, file, status.st_size, status.st_mtime_ns))
+    return pictures

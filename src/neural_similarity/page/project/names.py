@@ -1,0 +1,97 @@
+"""Names of classes and files: what people write becomes one folder or file, never a path.
+
+The page sends no names where it means an existing class or picture: it sends identifiers, which are
+looked up in the listing of the project. So only a *new* name can become part of a path, and every
+new name passes through here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Collection
+from pathlib import Path, PurePosixPath
+
+from ..refused import RefusedError
+
+__all__ = ["checked_class_name", "free_path", "identifier", "is_one_name", "safe_stem"]
+
+_MOST_BYTES = 200  # a folder's name may have 255
+_SEPARATORS = re.compile(r"[/\\]")
+_CONTROL = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")  # also marks that change the direction of writing
+_LONGEST_STEM = 60
+
+
+def checked_class_name(name: str, others: Collection[str] = ()) -> str:
+    """The name of a new class, fit to be the name of a folder on any system.
+
+    Args:
+        name: what was typed.
+        others: the names that are taken. Many systems do not tell capitals from small letters, so
+            a name that differs only in that is taken too.
+
+    >>> checked_class_name("  Blue   tit ")
+    'Blue tit'
+    >>> checked_class_name("<b>bold<b>")  # a name like any other: the page shows it as text
+    '<b>bold<b>'
+    >>> checked_class_name("../secret")
+    Traceback (most recent call last):
+    ...
+    neural_similarity.page.refused.RefusedError: A class name cannot contain / or \\.
+    """
+    text = " ".join(unicodedata.normalize("NFC", name).split())
+    if not text:
+        raise RefusedError("Give the class a name.")
+    if _SEPARATORS.search(text):
+        raise RefusedError("A class name cannot contain / or \\.")
+    if any(unicodedata.category(letter) in _CONTROL for letter in text):
+        raise RefusedError("A class name cannot contain characters that are not visible.")
+    if text.startswith("."):
+        raise RefusedError("A class name cannot begin with a dot.")
+    if text.endswith("."):
+        raise RefusedError("A class name cannot end with a dot.")
+    if len(text.encode()) > _MOST_BYTES:
+        raise RefusedError(f"A class name cannot be longer than {_MOST_BYTES} bytes.")
+    if text.casefold() in {other.casefold() for other in others}:
+        raise RefusedError(f"There is a class {text!r} already.", 409)
+    return text
+
+
+def is_one_name(name: str) -> bool:
+    """Whether a name from a file is that of one visible folder, and no path.
+
+    >>> [is_one_name(name) for name in ("red", "a  b.", "../red", "/red", "..", ".nsl-teach", "")]
+    [True, True, False, False, False, False, False]
+    """
+    return name not in ("", ".", "..") and not re.search(r"[/\\\0]|^\.", name)
+
+
+def safe_stem(name: str) -> str:
+    """The name of a file of somebody's computer, without its folders, suffix and odd characters.
+
+    >>> [safe_stem(name) for name in ("C:\\\\all\\\\Blue tit (2).JPG", "../../etc/passwd", "..")]
+    ['Blue-tit-2', 'passwd', 'picture']
+    """
+    last = _SEPARATORS.split(unicodedata.normalize("NFC", name))[-1]
+    stem = PurePosixPath(last).stem if last.strip(".") else ""
+    return re.sub(r"[^\w]+", "-", stem).strip("-_")[:_LONGEST_STEM].strip("-_") or "picture"
+
+
+def free_path(folder: Path, stem: str, suffix: str) -> Path:
+    """A file name that is not taken in the folder: the stem, or the stem with a number.
+
+    >>> free_path(Path(__file__).parent, "names", ".py").name
+    'names-2.py'
+    """
+    taken = {entry.name.casefold() for entry in folder.iterdir()}
+    name, number = f"{stem}{suffix}", 2
+    while name.casefold() in taken:
+        name, number = f"{stem}-{number}{suffix}", number + 1
+    return folder / name
+
+
+def identifier(*parts: str) -> str:
+    """A short name for something on disk, for use in addresses; it tells nothing and is no path."""
+    encoded = "\0".join(parts).encode("utf-8", "surrogateescape")
+    return hashlib.sha256(encoded).hexdigest()[:20]

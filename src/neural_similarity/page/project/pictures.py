@@ -1,0 +1,92 @@
+"""Pictures that people bring: checked before they are kept, encoded anew before they are shown."""
+
+from __future__ import annotations
+
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..._io import open_regular
+from ...data.images import upright
+from ..refused import RefusedError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["LARGE", "MOST_BYTES", "MOST_PIXELS", "SMALL", "decoded", "encoded", "suffix_of"]
+
+MOST_BYTES = 32 * 2**20
+"""The largest file of a picture."""
+MOST_PIXELS = 60_000_000
+"""The largest picture; it would need 180 MB of memory."""
+SMALL, LARGE = 256, 1024
+"""The longer side of the small and the large copies that the page shows."""
+
+_SUFFIXES = {
+    "AVIF": ".avif", "BMP": ".bmp", "GIF": ".gif", "JPEG": ".jpg", "MPO": ".jpg", "PNG": ".png",
+    "PPM": ".ppm", "TIFF": ".tif", "WEBP": ".webp",
+}  # fmt: skip
+
+
+def decoded(source: bytes | Path, side: int | None = None) -> Image.Image:
+    """A picture upright and in colour, decoded to the last byte.
+
+    Args:
+        source: the content of a file, or the file.
+        side: the size that is needed; a JPEG is decoded to about twice that, which is faster. None
+            decodes all pixels.
+    """
+    image, _ = _decoded(source, side)
+    return image
+
+
+def suffix_of(content: bytes, side: int) -> tuple[str, Image.Image]:
+    """The suffix for the file of a picture, by its content and not its name; and the picture."""
+    image, name = _decoded(content, side)
+    return _SUFFIXES[name], image
+
+
+def encoded(image: Image.Image, side: int) -> bytes:
+    """A JPEG file of at most ``side`` pixels a side, without any data but the pixels."""
+    small = image.copy()
+    small.thumbnail((side, side))
+    file = BytesIO()
+    small.save(file, "JPEG", quality=82)
+    return file.getvalue()
+
+
+def _decoded(source: bytes | Path, side: int | None) -> tuple[Image.Image, str]:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        file = BytesIO(source) if isinstance(source, bytes) else open_regular(source)
+        with file, Image.open(file, formats=_formats()) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise RefusedError(
+                    f"It has {image.width:,} × {image.height:,} pixels, more than "
+                    f"{MOST_PIXELS // 10**6} million.",
+                    413,
+                )
+            if side is not None:
+                image.draft("RGB", (2 * side, 2 * side))
+            return upright(image), str(image.format)
+    except (RefusedError, FileNotFoundError):
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise RefusedError(
+            f"It has more than {MOST_PIXELS // 10**6} million pixels.", 413
+        ) from error
+    except UnidentifiedImageError as error:
+        raise RefusedError("It is not a picture that can be read.", 415) from error
+    except Exception as error:  # each of Pillow's readers has its own errors for damaged files
+        raise RefusedError("The picture is damaged.", 415) from error
+
+
+@cache
+def _formats() -> list[str]:
+    """Those of our formats that this Pillow can read; an MPO begins as a JPEG."""
+    from PIL import Image
+
+    Image.init()
+    return [name for name in _SUFFIXES if name in Image.OPEN]

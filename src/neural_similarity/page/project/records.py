@@ -1,0 +1,75 @@
+"""What the page remembers besides pictures: how accuracy grew, and which labels stay."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from ..._io import write_file
+from ..._json import Count, Share, read_json
+from ...errors import FileFormatError
+
+__all__ = ["Point", "Records"]
+
+_MOST_POINTS = 400
+_Kind = TypeVar("_Kind")
+
+
+@dataclass(frozen=True)
+class Point:
+    """The accuracy at one moment of the history.
+
+    Attributes:
+        pictures: how many pictures the project had.
+        classes: how many classes.
+        accuracy: on new pictures, estimated by cross-validation.
+        low, high: its 95 % interval.
+    """
+
+    pictures: Count
+    classes: Count
+    accuracy: Share
+    low: Share
+    high: Share
+
+
+class Records:
+    """The history and the labels that a person has confirmed, in two small files.
+
+    A damaged file counts as an empty one: nothing in it is worth a failure.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._history_file, self._kept_file = folder / "history.json", folder / "kept.json"
+        self.history: list[Point] = _read(self._history_file, list[Point]) or []
+        self._kept = {(a, b) for a, b in _read(self._kept_file, list[tuple[str, str]]) or []}
+
+    def add_point(self, point: Point) -> None:
+        """Remember an accuracy, unless nothing changed since the last one."""
+        if self.history and self.history[-1] == point:
+            return
+        if self.history and self.history[-1].pictures == point.pictures:
+            self.history.pop()  # a moved label, or a better method: the newest is right
+        self.history = [*self.history, point][-_MOST_POINTS:]
+        content = json.dumps([asdict(one) for one in self.history])
+        with suppress(OSError):  # a full disk costs the history, and nothing else
+            write_file(self._history_file, content.encode())
+
+    def keep(self, file: str, label: str) -> None:
+        """Remember that a picture belongs to its class, whatever it looks like."""
+        self._kept.add((file, label))
+        write_file(self._kept_file, json.dumps(sorted(self._kept)).encode())
+
+    def is_kept(self, file: str, label: str) -> bool:
+        """Whether a person has said that the picture belongs to this class."""
+        return (file, label) in self._kept
+
+
+def _read(file: Path, kind: type[_Kind]) -> _Kind | None:
+    try:
+        return read_json(file, kind, FileFormatError)
+    except (FileFormatError, OSError):
+        return None

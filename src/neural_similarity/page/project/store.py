@@ -1,0 +1,217 @@
+"""A project: a plain folder with a folder per class, changed by the page and read by ``nsl adapt``.
+
+Every change is on disk before its method returns. What is not a picture of a class is in the folder
+``.nsl-teach`` of the project: the bin, small copies of the pictures, and what the page remembers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import RLock
+
+from ..._io import locked, settle, write_file
+from ...errors import RunError
+from ..refused import RefusedError
+from .bin import Bin
+from .listing import MOST_CLASSES, MOST_PICTURES, Listing, Picture, pictures_in, read_listing
+from .names import checked_class_name, free_path, identifier, safe_stem
+from .pictures import LARGE, MOST_BYTES, SMALL, decoded, encoded, suffix_of
+from .records import Records
+
+__all__ = ["PRIVATE", "Project", "open_project"]
+
+PRIVATE = ".nsl-teach"
+_PARTS = ("bin", "small", "large")
+
+
+class Project:
+    """The classes and pictures in a folder; made by :func:`open_project`.
+
+    Threads may share it. A picture or class is named by an identifier of :attr:`listing`. A
+    :class:`~neural_similarity.page.RefusedError` says why something cannot be done; then nothing
+    has changed.
+
+    Attributes:
+        folder: the folder of the project.
+        listing: the classes and pictures now.
+        bin: what was deleted.
+        records: what the page remembers.
+        on_change: is called after every change.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, private = folder, folder / PRIVATE
+        self._small, self._large = private / "small", private / "large"
+        for place in (self._small, self._large):
+            place.mkdir(parents=True, exist_ok=True)
+        self.bin, self.records = Bin(folder, private / "bin"), Records(private)
+        self.on_change: Callable[[], None] = lambda: None
+        self._lock = RLock()
+        for entry in folder.iterdir():
+            settle(entry)  # what a killed process left
+        self.listing = read_listing(folder, 1)
+
+    def refresh(self) -> None:
+        """Look at the folder again: files may have come and gone without the page."""
+        with self._lock:
+            now = read_listing(self.folder, self.listing.revision)
+            if now != self.listing:
+                self._changed(now)
+
+    def add_class(self, name: str) -> str:
+        """A new class without pictures; returns its identifier."""
+        with self._lock:
+            if len(self.listing.labels) >= MOST_CLASSES:
+                raise RefusedError(f"A project can have {MOST_CLASSES} classes at most.")
+            label = checked_class_name(name, self.listing.labels)
+            self._check_free(label)
+            (self.folder / label).mkdir()
+            self._reread()
+            return identifier(label)
+
+    def rename_class(self, id: str, name: str) -> str:
+        """Give a class another name; returns its new identifier."""
+        with self._lock:
+            old = self.listing.label(id)
+            label = checked_class_name(name, set(self.listing.labels) - {old})
+            if label != old:
+                if label.casefold() != old.casefold():
+                    self._check_free(label)
+                (self.folder / old).rename(self.folder / label)
+                self._reread()
+            return identifier(label)
+
+    def delete_class(self, id: str) -> str:
+        """Move a class and its pictures to the bin; returns the name of the entry there."""
+        with self._lock:
+            label = self.listing.label(id)
+            entry = self.bin.put_class(label, len(self.listing.of(label)))
+            self._reread()
+            return entry
+
+    def add_picture(self, id: str, name: str, content: bytes) -> Picture:
+        """A new picture of a class, checked and then kept as it is.
+
+        Args:
+            id: the class.
+            name: the name of the file where it came from; the new one resembles it.
+            content: of the file.
+        """
+        self.listing.label(id)
+        if len(content) > MOST_BYTES:
+            raise RefusedError(f"The file is larger than {MOST_BYTES // 2**20} MB.", 413)
+        suffix, image = suffix_of(content, SMALL)
+        small = encoded(image, SMALL)
+        with self._lock:
+            label = self.listing.label(id)
+            if len(self.listing.pictures) >= MOST_PICTURES:
+                raise RefusedError(f"A project can have {MOST_PICTURES:,} pictures at most.")
+            same_size = (p for p in self.listing.of(label) if p.size == len(content))
+            if any((self.folder / p.file).read_bytes() == content for p in same_size):
+                raise RefusedError("This picture is in the class already.", 409)
+            path = free_path(self.folder / label, safe_stem(name), suffix)
+            write_file(path, content, overwrite=False)
+            (picture,) = pictures_in(self.folder, label, [f"{label}/{path.name}"])
+            with suppress(OSError):  # it can be made again
+                write_file(self._small / f"{picture.version}.jpg", small)
+            pictures = sorted((*self.listing.pictures, picture), key=lambda p: (p.label, p.file))
+            self._changed(replace(self.listing, pictures=tuple(pictures)))
+            return picture
+
+    def move_pictures(self, ids: list[str], label_id: str) -> list[str]:
+        """Move pictures to another class; returns their new identifiers."""
+        with self._lock:
+            label = self.listing.label(label_id)
+            pictures = [self.listing.picture(id) for id in dict.fromkeys(ids)]
+            moved = []
+            try:
+                for picture in (p for p in pictures if p.label != label):
+                    old = self.folder / picture.file
+                    new = free_path(self.folder / label, old.stem, old.suffix)
+                    old.rename(new)
+                    moved.append(identifier(f"{label}/{new.name}"))
+            finally:
+                self._reread()
+            return moved
+
+    def delete_pictures(self, ids: list[str]) -> list[str]:
+        """Move pictures to the bin; returns the names of the entries, one for each class."""
+        with self._lock:
+            by_label: dict[str, list[str]] = {}
+            for id in dict.fromkeys(ids):
+                picture = self.listing.picture(id)
+                by_label.setdefault(picture.label, []).append(picture.file)
+            entries = [self.bin.put_pictures(label, files) for label, files in by_label.items()]
+            self._reread()
+            return entries
+
+    def restore(self, entry: str) -> str:
+        """Bring something back from the bin; returns the identifier of its class."""
+        with self._lock:
+            label = self.bin.restore(entry)
+            self._reread()
+            return identifier(label)
+
+    def empty_bin(self) -> None:
+        """Delete for good what is in the bin."""
+        with self._lock:
+            self.bin.empty()
+            self._changed(self.listing)
+
+    def keep_label(self, id: str) -> None:
+        """Remember that a picture belongs to its class, whatever it looks like."""
+        with self._lock:
+            picture = self.listing.picture(id)
+            self.records.keep(picture.file, picture.label)
+            self._changed(self.listing)
+
+    def small_copy(self, id: str, large: bool = False) -> bytes:
+        """A JPEG file of a picture, upright, with sides of at most 256 or 1024 pixels."""
+        picture, side = self.listing.picture(id), LARGE if large else SMALL
+        file = (self._large if large else self._small) / f"{picture.version}.jpg"
+        with suppress(OSError):
+            return file.read_bytes()
+        content = encoded(decoded(self.folder / picture.file, side), side)
+        with suppress(OSError):
+            write_file(file, content)
+        return content
+
+    def _check_free(self, label: str) -> None:
+        """Raise if a file, a hidden folder or a link has this name already."""
+        if os.path.lexists(self.folder / label):
+            raise RefusedError(f"The folder has something else of the name {label!r}.", 409)
+
+    def _reread(self) -> None:
+        self._changed(read_listing(self.folder, self.listing.revision))
+
+    def _changed(self, listing: Listing) -> None:
+        self.listing = replace(listing, revision=self.listing.revision + 1)
+        self.on_change()
+
+
+@contextmanager
+def open_project(path: str | os.PathLike[str]) -> Iterator[Project]:
+    """A project that this process has to itself until the end of the block.
+
+    Args:
+        path: a folder with a folder per class; it is made if there is none.
+    """
+    folder = Path(path).absolute()
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{path}: expected a folder, got a file. Name a folder for your classes.")
+    private = folder / PRIVATE
+    for place in (private, *(private / name for name in _PARTS)):  # it may come from somebody else
+        if place.is_symlink():
+            raise RunError(f"{place}: expected a folder, got a link. Remove it, and start again.")
+    private.mkdir(parents=True, exist_ok=True)
+    with locked(private / "lock") as free:
+        if not free:
+            raise RunError(
+                f"{path}: expected a project that is not open, got one that another `nsl teach` "
+                f"has open. Use its page, or end it first."
+            )
+        yield Project(folder)

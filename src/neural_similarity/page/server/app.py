@@ -1,0 +1,99 @@
+"""The application: routes, files of the page, errors as one sentence, and the guard around all."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from ...errors import NeuralSimilarityError
+from ..engine import Engine
+from ..project import Project
+from ..refused import RefusedError
+from ..takeaway import Packing
+from .events import Events
+from .guard import Guard, refusal
+from .routes import Parts, add_routes
+
+__all__ = ["STATIC", "create_app"]
+
+STATIC = Path(__file__).parents[1] / "static"
+_LOGGER = logging.getLogger("neural_similarity")
+_WORDS = {404: "There is nothing at this address.", 405: "This cannot be done at this address."}
+
+
+def create_app(
+    project: Project,
+    engine: Engine,
+    token: str,
+    port: int,
+    events: Events | None = None,
+    once: str = "",
+) -> ASGIApp:
+    """The application of one project.
+
+    Args:
+        project: the project.
+        engine: what learns it; the caller starts and stops it.
+        token: what the opened address must end with.
+        port: of the address that the server listens on.
+        events: tells open pages of news; a server closes it to stop.
+        once: another token, for a single use.
+    """
+    news = Events() if events is None else events
+    packing = Packing(engine, news.publish)
+
+    def on_change() -> None:
+        engine.wake()
+        news.publish()
+
+    project.on_change, engine.on_news = on_change, news.publish
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    add_routes(app, Parts(project, engine, packing, news))
+    _add_pages(app)
+    _add_error_answers(app)
+    return Guard(app, token, port, once)
+
+
+def _add_pages(app: FastAPI) -> None:
+    @app.get("/")
+    def page() -> FileResponse:
+        return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
+
+    app.mount("/static", StaticFiles(directory=STATIC))
+
+
+def _add_error_answers(app: FastAPI) -> None:
+    @app.exception_handler(NeuralSimilarityError)
+    def on_refused(request: Request, error: Any) -> JSONResponse:
+        refused = error if isinstance(error, RefusedError) else RefusedError(str(error))
+        return refusal(refused)
+
+    @app.exception_handler(RequestValidationError)
+    def on_invalid(request: Request, error: Any) -> JSONResponse:
+        return refusal(RefusedError("The request is not one that this page sends."))
+
+    @app.exception_handler(HTTPException)
+    def on_http(request: Request, error: Any) -> JSONResponse:
+        words = _WORDS.get(error.status_code, "The request cannot be answered.")
+        return refusal(RefusedError(words, error.status_code))
+
+    @app.exception_handler(OSError)
+    def on_disk(request: Request, error: Any) -> JSONResponse:
+        if isinstance(error, FileNotFoundError):
+            return refusal(RefusedError("The file is not there any more.", 404))
+        _LOGGER.warning("neural_similarity: %s: %s", error.filename, error.strerror)
+        return refusal(RefusedError(f"The disk refused: {error.strerror or error}.", 507))
+
+    @app.exception_handler(Exception)
+    def on_failure(request: Request, error: Any) -> JSONResponse:
+        return refusal(RefusedError("The server failed; the terminal says why.", 500))

@@ -1,0 +1,35 @@
+/* The camera: pictures while a button is held, and a live view. */
+
+import { texts } from "./texts.js";
+
+const SIDE = 640;
+
+/** Show the camera in a <video>; the error's message is a sentence for people. */
+export async function openCamera(video) {
+  if (!navigator.mediaDevices?.getUserMedia) throw new Error(texts.camera.none);
+  let stream;
+  try {
+    stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: SIDE } }, audio: false });
+  } catch (error) {
+    const reason = { NotAllowedError: "denied", NotReadableError: "busy" }[error.name] ?? "none";
+    throw new Error(texts.camera[reason]);
+  }
+  video.srcObject = stream;
+  await video.play();
+  return () => {
+    for (const track of stream.getTracks()) track.stop();
+    video.srcObject = null;
+  };
+}
+
+/** The present frame as a JPEG file. */
+export function frame(video, name = "camera") {
+  const canvas = document.createElement("canvas");
+  const scale = Math.min(1, SIDE / Math.max(video.videoWidth, video.videoHeight));
+  canvas.width = Math.round(video.videoWidth * scale);
+  canvas.height = Math.round(video.videoHeight * scale);
+  canvas.getContext("2d").drawImage(video, 0, 0, canvas.width, canvas.height);
+  return new Promise((resolve) => {
+    canvas.toBlob((blob) => resolve(new File([blob], `${name}.jpg`, { type: "image/jpeg" })), "image/jpeg", 0.92);
+  });
+}

@@ -1,0 +1,57 @@
+/* Files that people drop, paste or choose: whole folders too. */
+
+/** What was dropped: [{ folder, file }], where folder is the name of the outermost folder, or "". */
+export async function droppedFiles(transfer) {
+  const entries = [...transfer.items]
+    .filter((item) => item.kind === "file")
+    .map((item) => item.webkitGetAsEntry?.() ?? item.getAsFile()); // all at once: they vanish soon
+  const found = [];
+  for (const entry of entries) {
+    if (entry instanceof File) found.push({ folder: "", file: entry });
+    else if (entry) await collect(entry, entry.isDirectory ? entry.name : "", found);
+  }
+  return found;
+}
+
+async function collect(entry, folder, found) {
+  if (entry.name.startsWith(".")) return;
+  if (entry.isFile) {
+    found.push({ folder, file: await new Promise((resolve, reject) => entry.file(resolve, reject)) });
+    return;
+  }
+  const reader = entry.createReader();
+  for (;;) {
+    const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
+    if (!some.length) return; // a folder is read in pieces
+    for (const one of some) await collect(one, folder, found);
+  }
+}
+
+/** The pictures on the clipboard. */
+export const pastedFiles = (event) =>
+  [...(event.clipboardData?.files ?? [])].filter((file) => file.type.startsWith("image/"));
+
+/** Let an element take files: `onDrop` gets the event's data, `accepts` says which kinds. */
+export function dropTarget(element, onDrop, accepts = (types) => types.includes("Files")) {
+  let depth = 0; // events come for every child as well
+  const isOurs = (event) => accepts([...event.dataTransfer.types]);
+  element.addEventListener("dragenter", (event) => {
+    if (!isOurs(event)) return;
+    event.preventDefault();
+    depth += 1;
+    element.classList.add("over");
+  });
+  element.addEventListener("dragover", (event) => isOurs(event) && event.preventDefault());
+  element.addEventListener("dragleave", (event) => {
+    if (isOurs(event)) depth -= 1;
+    if (depth <= 0) element.classList.remove("over");
+  });
+  element.addEventListener("drop", (event) => {
+    if (!isOurs(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    depth = 0;
+    element.classList.remove("over");
+    onDrop(event.dataTransfer);
+  });
+}

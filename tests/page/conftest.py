@@ -1,0 +1,12 @@
+"""Features of these tests are kept apart from those of the user."""
+
+import pytest
+
+from neural_similarity.adapt import feature_cache
+
+
+@pytest.fixture(autouse=True)
+def own_feature_cache(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setattr(feature_cache, "cache_directory", lambda: folder)
+    return folder / "features"

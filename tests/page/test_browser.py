@@ -1,0 +1,261 @@
+"""The page in a real browser: by mouse, by keyboard, by camera, and for a screen reader."""
+
+import re
+from base64 import b64encode
+
+import pytest
+from support.page_cases import COLOURS, picture, toy_backbone, write_pictures
+from support.page_server import AXE, chromium, learned, served
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens pages that fail the test if a script of theirs fails."""
+    contexts, troubles = [], []
+
+    def open_page(address, **options):
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(60_000)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(address)
+        page.wait_for_selector("#view-teach h1")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+@pytest.fixture
+def server(tmp_path):
+    with served(tmp_path / "mine", toy_backbone()) as running:
+        yield running
+
+
+@pytest.fixture
+def taught(tmp_path):
+    """A project with three classes, of which one picture has a wrong label."""
+    write_pictures(tmp_path / "mine", {"red": 7, "green": 7, "blue": 7})
+    wrong = tmp_path / "mine" / "red" / "wrong.png"
+    wrong.write_bytes(picture(COLOURS["blue"], 50))
+    with served(tmp_path / "mine", toy_backbone()) as running:
+        yield running
+
+
+def drop(page, selector, files):
+    """Let files fall on an element."""
+    contents = [[name, b64encode(content).decode()] for name, content in files.items()]
+    script = """files => {
+      const transfer = new DataTransfer();
+      for (const [name, text] of files) {
+        const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+        transfer.items.add(new File([bytes], name, { type: "image/png" }));
+      }
+      return transfer;
+    }"""
+    transfer = page.evaluate_handle(script, contents)
+    for kind in ("dragenter", "dragover", "drop"):
+        page.dispatch_event(selector, kind, {"dataTransfer": transfer})
+
+
+def card(name):
+    return f'article[aria-label="{name}"]'
+
+
+def test_three_classes_from_nothing_and_all_is_there_after_a_reload(server, open_page):
+    page = open_page(server.address)
+    assert "token" not in page.url
+    assert "Begin here" in page.inner_text("#view-teach .lead")
+    for label, colour in COLOURS.items():
+        page.fill("#new-class", label)
+        page.press("#new-class", "Enter")
+        page.wait_for_selector(card(label))
+        files = {f"{seed}.png": picture(colour, seed) for seed in range(6)}
+        drop(page, card(label), files | {"notes.txt": b"no picture"})
+        page.wait_for_function(
+            f"() => document.querySelectorAll('{card(label)} .picture').length === 6"
+        )
+    assert re.match(r"\d+\s% right on new pictures \(\d+\s% to \d+\s%\)", learned(page))
+    assert "notes.txt: It is not a picture" in page.inner_text("#notices")
+    page.reload()
+    assert "right on new pictures" in learned(page)
+    assert page.locator(".picture").count() == 18
+
+
+def test_a_wrong_label_is_moved_and_the_matrix_opens_its_pictures(taught, open_page):
+    page = open_page(taught.address)
+    learned(page)
+    page.click("nav >> text=See")
+    page.click("table.matrix button[aria-label='1 picture of red, taken for blue']")
+    page.wait_for_selector(".behind img[alt='wrong.png']")
+    page.click("text=Move to blue")
+    page.wait_for_selector("text=No label looks wrong.")
+    assert (taught.project.folder / "blue" / "wrong.png").exists()
+    learned(page)
+    assert page.locator("td.wrong button").count() == 0
+
+
+def test_a_picture_is_tried(taught, open_page):
+    page = open_page(taught.address)
+    learned(page)
+    page.click("nav >> text=Try")
+    drop(page, ".zone", {"new.png": picture(COLOURS["green"], 3)})
+    page.wait_for_function(
+        "() => document.querySelector('.verdict').textContent.startsWith('green')"
+    )
+    assert page.locator(".answer .strip img").count() == 5
+    drop(page, ".zone", {"odd.png": picture((250, 250, 10), 3)})
+    page.wait_for_function(
+        "() => document.querySelector('.verdict').textContent === 'None of these'"
+    )
+
+
+def test_by_keyboard_alone(taught, open_page):
+    page = open_page(taught.address)
+    page.focus("#new-class")
+    page.keyboard.type("violet")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(card("violet"))
+    page.focus(f"{card('red')} .class-name")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("rouge")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(card("rouge"))
+    page.focus(f"{card('rouge')} header button")
+    page.keyboard.press("Tab")
+    focused = "document.activeElement.dataset.name"
+    assert page.evaluate(focused) == "0.png"
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focused) == "1.png"
+    page.keyboard.press("Space")
+    assert page.evaluate("document.activeElement.getAttribute('aria-selected')") == "true"
+    page.keyboard.press("Delete")
+    page.wait_for_selector(f"{card('rouge')} .picture[data-name='1.png']", state="detached")
+    assert page.evaluate(focused) == "2.png"
+    page.focus("#notices button:has-text('Undo')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"{card('rouge')} .picture[data-name='1.png']")
+    page.focus("nav a[href='#see']")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#view-see:not([hidden])")
+
+
+def test_pictures_are_dragged_to_another_class(taught, open_page):
+    page = open_page(taught.address)
+    page.wait_for_selector(card("red"))
+    page.drag_and_drop(f"{card('red')} .picture[data-name='wrong.png']", card("green"))
+    page.wait_for_selector(f"{card('green')} .picture[data-name='wrong.png']")
+
+
+def test_the_camera_takes_pictures_and_is_tried_live(taught, open_page):
+    page = open_page(taught.address, permissions=["camera"])
+    learned(page)
+    page.click(f"{card('blue')} >> text=Camera")
+    page.wait_for_selector("text=Hold to record >> visible=true")
+    page.wait_for_function("() => !document.querySelector('.camera .main').disabled")
+    page.focus(".camera .main")
+    page.keyboard.down("Space")
+    page.wait_for_function(
+        f"() => document.querySelectorAll('{card('blue')} .picture').length >= 9"
+    )
+    page.keyboard.up("Space")
+    page.click("text=Close camera")
+    learned(page)
+    page.click("nav >> text=Try")
+    page.click("text=Camera live")
+    page.wait_for_function("() => document.querySelector('.verdict')?.textContent")
+    page.click("text=Stop the camera")
+
+
+def test_no_camera_is_said(taught, open_page):
+    page = open_page(taught.address)
+    page.evaluate(
+        """() => {
+          navigator.mediaDevices.getUserMedia = () => Promise.reject({ name: "NotFoundError" });
+        }"""
+    )
+    page.click(f"{card('blue')} >> text=Camera")
+    page.wait_for_selector("text=No camera was found")
+
+
+def test_two_pages_see_each_other_and_markup_is_text(taught, open_page):
+    one, two = open_page(taught.address), open_page(taught.address)
+    two.wait_for_selector(card("red"))
+    name = "<img src=x onerror=document.title=1>"
+    one.fill("#new-class", name)
+    one.press("#new-class", "Enter")
+    two.wait_for_function("() => document.querySelectorAll('article.class').length === 4")
+    names = two.eval_on_selector_all(".class-name", "all => all.map((one) => one.value)")
+    assert name in names
+    learned(two)
+    two.click("nav >> text=See")
+    assert two.locator("img[src='x']").count() == 0
+    assert two.title() != "1"
+    (taught.project.folder / "red" / "0.png").unlink()
+    taught.project.refresh()
+    one.wait_for_selector(f"{card('red')} .picture[data-name='0.png']", state="detached")
+
+
+def test_a_pasted_picture_goes_to_the_class_with_the_focus(taught, open_page):
+    page = open_page(taught.address)
+    page.wait_for_selector(card("green"))
+    page.focus(f"{card('green')} header button")
+    page.evaluate(
+        """text => {
+          const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+          const transfer = new DataTransfer();
+          transfer.items.add(new File([bytes], "pasted.png", { type: "image/png" }));
+          document.activeElement.dispatchEvent(
+            new ClipboardEvent("paste", { clipboardData: transfer, bubbles: true }));
+        }""",
+        b64encode(picture(COLOURS["green"], 80)).decode(),
+    )
+    page.wait_for_selector(f"{card('green')} .picture[data-name='pasted.png']")
+
+
+def test_a_server_that_is_gone_is_said(taught, open_page):
+    page = open_page(taught.address)
+    learned(page)
+    taught.stop()
+    page.wait_for_selector("#gone:has-text('The server is gone')")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(taught, open_page, scheme):
+    if not AXE.exists():
+        pytest.skip("no axe-core: make test-page gets it from npm")
+    page = open_page(taught.address, color_scheme=scheme, bypass_csp=True)
+    learned(page)
+    page.add_script_tag(content=AXE.read_text())
+    for view in ("teach", "see", "try", "take"):
+        page.click(f"nav a[href='#{view}']")
+        page.wait_for_selector(f"#view-{view}:not([hidden])")
+        if view == "try":
+            drop(page, ".zone", {"new.png": picture(COLOURS["green"], 3)})
+            page.wait_for_selector(".answer:not([hidden])")
+        found = page.evaluate("axe.run()")["violations"]
+        serious = [
+            (one["id"], [node["html"][:90] for node in one["nodes"][:3]])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], view
+
+
+@pytest.mark.parametrize("width", [380, 1280])
+def test_nothing_is_wider_than_the_window(taught, open_page, width):
+    page = open_page(taught.address, viewport={"width": width, "height": 800})
+    learned(page)
+    for view in ("teach", "see", "try", "take"):
+        page.click(f"nav a[href='#{view}']")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, view

@@ -1,0 +1,297 @@
+"""The project on disk: nothing is lost, and no name leads out of it."""
+
+import json
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.page_cases import COLOURS, picture, write_pictures
+
+from neural_similarity.adapt.image_folder import read_classes
+from neural_similarity.errors import RunError
+from neural_similarity.page import RefusedError, open_project
+from neural_similarity.page.project import pictures
+from neural_similarity.page.project.listing import MOST_CLASSES
+from neural_similarity.page.project.names import identifier
+
+
+@pytest.fixture
+def project(tmp_path):
+    with open_project(tmp_path / "mine") as opened:
+        yield opened
+
+
+def files(project):
+    return [one.file for one in project.listing.pictures]
+
+
+def names_in(folder):
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_what_the_page_wrote_is_what_adapt_reads(project):
+    for label, colour in COLOURS.items():
+        id = project.add_class(label)
+        for seed in range(3):
+            project.add_picture(id, f"{seed}.png", picture(colour, seed))
+    dataset = read_classes(project.folder)
+    assert dataset.classes == ("blue", "green", "red")
+    assert list(dataset.files) == files(project)
+
+
+def test_an_existing_folder_opens_as_it_is(tmp_path):
+    write_pictures(tmp_path, {"red": 2, "blue": 1})
+    (tmp_path / "red" / "deep").mkdir()
+    (tmp_path / "red" / "deep" / "a.png").write_bytes(picture())
+    (tmp_path / "red" / "notes.txt").write_text("not a picture")
+    (tmp_path / ".hidden").mkdir()
+    with open_project(tmp_path) as project:
+        assert files(project) == ["blue/0.png", "red/0.png", "red/1.png", "red/deep/a.png"]
+
+
+def test_two_at_once_are_refused_and_the_next_one_is_not(tmp_path):
+    with open_project(tmp_path), pytest.raises(RunError, match="another `nsl teach` has open"):
+        open_project(tmp_path).__enter__()
+    with open_project(tmp_path):
+        pass
+
+
+def test_a_file_or_a_link_is_no_project(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="expected a folder, got a file"):
+        open_project(tmp_path / "file").__enter__()
+    (tmp_path / "p").mkdir()
+    private = tmp_path / "p" / ".nsl-teach"
+    for link in (private, private / "bin", private / "small"):
+        link.symlink_to(tmp_path)
+        with pytest.raises(RunError, match="got a link"):
+            open_project(tmp_path / "p").__enter__()
+        link.unlink()
+        private.mkdir(exist_ok=True)
+
+
+def test_a_folder_of_everything_is_refused(tmp_path):
+    for number in range(MOST_CLASSES + 1):
+        (tmp_path / str(number)).mkdir()
+    with pytest.raises(RefusedError, match="expected at most 200 folders"):
+        open_project(tmp_path).__enter__()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "  ", "../up", "a/b", "a\\b", "..", ".", ".hidden", "a\0b", "a\u202eb", "end.", "x" * 201],
+)
+def test_bad_class_names_are_refused(project, name):
+    with pytest.raises(RefusedError):
+        project.add_class(name)
+    assert names_in(project.folder) == [".nsl-teach"]
+    assert names_in(project.folder.parent) == ["mine"]
+
+
+def test_names_of_any_language_and_of_markup_are_folders(project):
+    for name in ("Blaumeise ü", "鳥", "<img src=x onerror=alert(1)>", "a'b\"c&d"):
+        project.add_class(name)
+        assert (project.folder / name).is_dir()
+
+
+def test_a_name_is_taken_whatever_its_capitals(project):
+    project.add_class("Tit")
+    with pytest.raises(RefusedError, match="already") as error:
+        project.add_class("tit")
+    assert error.value.status == 409
+    (project.folder / "plain file").write_text("")
+    with pytest.raises(RefusedError, match="something else"):
+        project.add_class("plain file")
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil.png", "/etc/evil.png", "..\\evil.png", "evil.png.html"]
+)
+def test_names_of_files_stay_in_their_class(project, name):
+    kept = project.add_picture(project.add_class("red"), name, picture())
+    assert (project.folder / kept.file).parent == project.folder / "red"
+    assert kept.file.endswith(".png")
+
+
+def test_identifiers_are_no_paths(project):
+    project.add_class("red")
+    for id in ("../red", "red", identifier("../red"), ""):
+        with pytest.raises(RefusedError, match="not there any more"):
+            project.add_picture(id, "a.png", picture())
+        with pytest.raises(RefusedError, match="not there any more"):
+            project.small_copy(id)
+        with pytest.raises(RefusedError, match="not in the bin"):
+            project.restore(id)
+
+
+def test_the_same_picture_twice_is_refused_and_the_same_name_is_not(project):
+    id = project.add_class("red")
+    project.add_picture(id, "a.png", picture(seed=1))
+    with pytest.raises(RefusedError, match="in the class already"):
+        project.add_picture(id, "b.png", picture(seed=1))
+    project.add_picture(id, "a.png", picture(seed=2))
+    assert files(project) == ["red/a-2.png", "red/a.png"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "not a picture"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not a picture"),
+        (b"<html><script>alert(1)</script>", "not a picture"),
+        (picture(form="JPEG", size=(90, 80))[:900], "damaged"),
+        (picture(size=(90, 80))[:2000], "damaged"),
+    ],
+    ids=["empty", "svg", "html", "half a jpeg", "half a png"],
+)
+def test_what_is_no_whole_picture_is_refused(project, content, words):
+    with pytest.raises(RefusedError, match=words):
+        project.add_picture(project.add_class("red"), "a.png", content)
+    assert files(project) == []
+    assert names_in(project.folder / "red") == []
+
+
+def test_large_files_and_many_pixels_are_refused(project, monkeypatch):
+    id = project.add_class("red")
+    file = BytesIO()
+    Image.new("1", (10_000, 10_000)).save(file, "PNG")  # 100 million pixels in 12 kB
+    with pytest.raises(RefusedError, match="60 million") as error:
+        project.add_picture(id, "bomb.png", file.getvalue())
+    assert error.value.status == 413
+    monkeypatch.setattr("neural_similarity.page.project.store.MOST_BYTES", 100)
+    with pytest.raises(RefusedError, match="larger than"):
+        project.add_picture(id, "a.png", picture())
+
+
+def test_copies_are_upright_and_small(project):
+    pixels = np.zeros((300, 600, 3), np.uint8)
+    pixels[:, :300] = 255  # the left half is white
+    exif = Image.Exif()
+    exif[0x0112] = 6  # held on its side: left becomes top
+    file = BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", exif=exif)
+    kept = project.add_picture(project.add_class("a"), "a.jpg", file.getvalue())
+    for large, size in ((False, (128, 256)), (True, (300, 600))):
+        copy = Image.open(BytesIO(project.small_copy(kept.id, large)))
+        assert (copy.format, copy.size) == ("JPEG", size)
+        assert not copy.getexif()
+        assert copy.getpixel((60, 5))[0] > 240
+        assert copy.getpixel((60, size[1] - 5))[0] < 15
+
+
+def test_copies_are_made_once(project, monkeypatch):
+    kept = project.add_picture(project.add_class("a"), "a.png", picture())
+    monkeypatch.setattr(pictures, "_decoded", lambda *_: pytest.fail("decoded again"))
+    assert project.small_copy(kept.id)[:2] == b"\xff\xd8"
+
+
+def test_deleted_pictures_and_classes_come_back(project):
+    id = project.add_class("red")
+    kept = [project.add_picture(id, f"{n}.png", picture(seed=n)) for n in range(3)]
+    before = project.listing.pictures
+    (entry,) = project.delete_pictures([kept[0].id, kept[1].id])
+    assert files(project) == ["red/2.png"]
+    assert project.restore(entry) == id
+    assert project.listing.pictures == before
+    entry = project.delete_class(id)
+    assert project.listing.labels == ()
+    assert project.bin.entries()[entry].count == 3
+    project.restore(entry)
+    assert project.listing.pictures == before
+    assert project.bin.entries() == {}
+
+
+def test_what_comes_back_overwrites_nothing(project):
+    id = project.add_class("red")
+    project.add_picture(id, "a.png", picture(seed=1))
+    entry = project.delete_class(id)
+    project.add_picture(project.add_class("red"), "a.png", picture(seed=2))
+    project.restore(entry)
+    assert files(project) == ["red/a-2.png", "red/a.png"]
+    assert (project.folder / "red/a.png").read_bytes() == picture(seed=2)
+    assert (project.folder / "red/a-2.png").read_bytes() == picture(seed=1)
+
+
+def test_a_delete_that_was_killed_loses_nothing(project, monkeypatch):
+    id = project.add_class("red")
+    kept = [project.add_picture(id, f"{n}.png", picture(seed=n)) for n in range(3)]
+    rename, calls = type(project.folder).rename, []
+
+    def killed(self, target):
+        if self.suffix == ".png" and calls:
+            raise KeyboardInterrupt
+        calls.append(self)
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(project.folder), "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            project.delete_pictures([one.id for one in kept])
+    project.refresh()
+    assert len(files(project)) == 2
+    (entry,) = project.bin.entries()
+    project.restore(entry)
+    assert len(files(project)) == 3
+
+
+@pytest.mark.parametrize("label", ["../../out", "/tmp", "..", ".nsl-teach", ""])
+def test_a_bin_of_somebody_else_leads_nowhere(project, label):
+    place = project.folder / ".nsl-teach" / "bin" / "000001"
+    (place / "files").mkdir(parents=True)
+    (place / "files" / "a.png").write_bytes(picture())
+    (place / "entry.json").write_text(json.dumps({"label": label, "count": 1, "whole": False}))
+    assert project.bin.entries() == {}
+    with pytest.raises(RefusedError, match="not in the bin"):
+        project.restore("000001")
+    assert (place / "files" / "a.png").exists()
+
+
+def test_an_emptied_bin_is_empty(project):
+    id = project.add_class("red")
+    entry = project.delete_class(id)
+    project.empty_bin()
+    assert project.bin.entries() == {}
+    with pytest.raises(RefusedError, match="not in the bin"):
+        project.restore(entry)
+
+
+def test_pictures_move_and_classes_get_other_names(project):
+    red, blue = project.add_class("red"), project.add_class("blue")
+    one = project.add_picture(red, "a.png", picture(seed=1))
+    project.add_picture(blue, "a.png", picture(seed=2))
+    (moved,) = project.move_pictures([one.id], blue)
+    assert project.listing.picture(moved).file == "blue/a-2.png"
+    with pytest.raises(RefusedError, match="already"):
+        project.rename_class(red, "Blue")
+    project.rename_class(blue, "BLUE")
+    assert files(project) == ["BLUE/a-2.png", "BLUE/a.png"]
+    assert project.listing.labels == ("BLUE", "red")
+
+
+def test_changes_are_told_and_files_from_elsewhere_are_found(project):
+    calls = []
+    project.on_change = lambda: calls.append(project.listing.revision)
+    id = project.add_class("red")
+    project.add_picture(id, "a.png", picture(seed=1))
+    project.refresh()
+    assert len(calls) == 2
+    (project.folder / "red" / "b.png").write_bytes(picture(seed=2))
+    project.refresh()
+    assert len(calls) == 3
+    assert calls == sorted(set(calls))
+    assert len(files(project)) == 2
+
+
+def test_labels_that_stay_and_damaged_records(tmp_path):
+    write_pictures(tmp_path, {"red": 1})
+    with open_project(tmp_path) as project:
+        (one,) = project.listing.pictures
+        project.keep_label(one.id)
+    with open_project(tmp_path) as project:
+        assert project.records.is_kept("red/0.png", "red")
+    (tmp_path / ".nsl-teach" / "kept.json").write_text("{")
+    (tmp_path / ".nsl-teach" / "history.json").write_text("[1]")
+    with open_project(tmp_path) as project:
+        assert not project.records.is_kept("red/0.png", "red")
+        assert project.records.history == []
