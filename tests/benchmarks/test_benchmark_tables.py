@@ -141,8 +141,8 @@ def _short(name: str) -> str:
 
 
 SECTIONS_WITH_TABLES = (
-    static_step, dynamic_op, image_op, family, network_step, throughput, input_pipeline, fewshot_episodes, maml_step,
-    static_episodes, wide_step,
+    static_step, dynamic_op, image_op, family, network_step, throughput, input_pipeline,
+    fewshot_episodes, maml_step, static_episodes, wide_step,
 )  # fmt: skip
 
 
