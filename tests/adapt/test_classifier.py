@@ -299,7 +299,8 @@ def test_the_lines_of_the_guide_run(tmp_path, monkeypatch, no_weights):
 def test_scikit_learn_takes_it():
     images, labels = pictures((4, 4, 4))
     made = ns.FewShotClassifier("proto", EYE, seed=3)
-    assert clone(made).get_params().keys() == {"method", "backbone", "folds", "seed"}
+    names = {"method", "backbone", "folds", "seed", "structure", "scope", "layers"}
+    assert clone(made).get_params().keys() == names
     assert made.set_params(method="ridge").method == "ridge"
     with pytest.raises(UnknownNameError, match="set_params: expected a parameter"):
         made.set_params(methods="ridge")

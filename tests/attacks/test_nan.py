@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from support.cases import GEOMETRIES, SMALL, STRUCTURES
-from support.fast_cases import BACKWARD, CASES, FORMATS, FORWARD, operands, settings
+from support.fast_cases import BACKWARD, CASES, FORMATS, FORMS, FORWARD, operands, settings
 from torch import Tensor, nn
 
 import neural_similarity as ns
@@ -50,24 +50,24 @@ def test_the_operator(path: str, batch: int, count_case: Callable[[], None]) -> 
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
         count_case()
         draw = random.Random(seed)
-        name, full, shared = draw.choice(list(CASES)), draw.random() < 0.5, draw.random() < 0.5
+        name, form, shared = draw.choice(list(CASES)), draw.choice(FORMS), draw.random() < 0.5
         dtype, layout = draw.choice((torch.float32, torch.float64)), draw.choice(list(FORMATS))
         case = CASES[name]
-        ours = operands(case, full, shared, dtype=dtype, memory_format=FORMATS[layout])
+        ours = operands(case, form, shared, dtype=dtype, memory_format=FORMATS[layout])
         gy = torch.randn(case.batch, case.kernels, *case.positions, dtype=dtype)
-        what = f"seed {seed}, {name}, {full=}, {shared=}, {plant(draw, [*ours, gy])}"
+        what = f"seed {seed}, {name}, {form}, {shared=}, {plant(draw, [*ours, gy])}"
 
         leaves = [tensor.clone().requires_grad_() for tensor in ours]
-        y = reference.similarity_conv2d(*leaves, *settings(case))
+        y = reference.similarity_conv2d(*leaves, *settings(case, form))
         expected = [y.detach(), *torch.autograd.grad(y, leaves, gy)]
         mask = draw.choice(([True] * 3, [True] * 3, [draw.random() < 0.5 for _ in range(3)]))
         found = [
-            FORWARD(*ours, *settings(case)),
-            *BACKWARD(gy, *ours, *settings(case), mask),
+            FORWARD(*ours, *settings(case, form)),
+            *BACKWARD(gy, *ours, *settings(case, form), mask),
         ]
         expect_same_places(found, expected, what)
 
-        y = operator.traceable(*leaves, *settings(case))
+        y = operator.traceable(*leaves, *settings(case, form))
         found = [y.detach(), *torch.autograd.grad(y, leaves, gy)]
         expect_same_places(found, expected, f"traceable, {what}")
 

@@ -88,7 +88,7 @@ def test_a_command_that_is_asked_to_end_leaves_nothing_behind(run, tmp_path, mon
 @pytest.mark.parametrize(
     "method",
     [
-        pytest.param(name, marks=() if name in ("linear", "dynamic") else pytest.mark.slow)
+        pytest.param(name, marks=() if name == "linear" else pytest.mark.slow)
         for name in METHODS
         if name != "laplace"
     ],

@@ -61,6 +61,7 @@ def test_export_to_onnx_with_what_a_user_needs(run, tmp_path):
     torch.testing.assert_close(torch.from_numpy(scores), expected, rtol=0, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_export_a_dynamic_run_to_a_chosen_file(run, tmp_path):
     done = run("export", "dynamic", "--format", "torch-export", "--which", "best", "--out", "m.pt2")
     assert done.code == 0, done.err

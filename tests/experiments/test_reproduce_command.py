@@ -16,6 +16,7 @@ import neural_similarity as ns
 from experiments import reproduce
 from experiments.report.write import BEGIN, END
 from experiments.tables import BUDGETS, TABLES
+from experiments.tables.equal_cost import STUDIES
 from neural_similarity.cli.shared.experiments import clone_folder, load_experiments
 from neural_similarity.cli.shared.progress import QueueBar, TrainingBar
 
@@ -50,7 +51,7 @@ def test_list_and_run(capsys, monkeypatch, tmp_path):
         (("table4", "--rows", "cnn, cnn-plus"), ["table4"], ["cnn", "cnn-plus"]),
         (("run", "table4"), ["table4"], []),
         (("run", "table4", "table2"), ["table4", "table2"], []),
-        (("all",), list(TABLES), []),
+        (("all",), [*TABLES, *STUDIES], []),
     ],
 )
 def test_every_way_to_name_tables(words, tables, rows, capsys, monkeypatch):

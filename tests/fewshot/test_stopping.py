@@ -53,7 +53,7 @@ def stopped_after(lines, file, *arguments):
     return said, file.read_text().splitlines()
 
 
-@pytest.mark.parametrize("phase", CASES)
+@pytest.mark.parametrize("phase", [pytest.param("training", marks=pytest.mark.slow), "tests"])
 def test_the_line_goes_on_where_it_was_stopped(phase, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {k: v for k, v in SMALL.to_dict().items() if k not in ("method", "episodes")}

@@ -1,5 +1,6 @@
 """Second derivatives through BatchNorm of two processes, and episodes that are nobody else's."""
 
+import pytest
 import torch
 from support.fewshot_runs import torchrun
 from support.meta_slopes import meta_slopes, penalty_slopes, validated
@@ -24,6 +25,7 @@ with join_world("cpu") as world:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_with_synchronised_batch_norm_find_what_one_finds(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     done = torchrun(tmp_path / "script.py", tmp_path / "found.pt")

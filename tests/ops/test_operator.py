@@ -17,6 +17,7 @@ from support.fast_cases import (
     DIAGONAL,
     FORMATS,
     FORWARD,
+    FULL,
     TRACED,
     operands,
     same,
@@ -46,7 +47,7 @@ def test_only_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [[False, True, True]]
 
 
-@pytest.mark.parametrize("form", TRACED)
+@pytest.mark.parametrize("form", [FULL, "diagonal per group and image"])
 @pytest.mark.parametrize("layout", FORMATS)
 def test_opcheck(path: str, form: str, layout: str) -> None:
     case = CASES["strided"]
@@ -169,7 +170,9 @@ def test_export(form: str) -> None:
         same(program.module()(x), layer(x), 1e-5)
 
 
-@pytest.mark.parametrize("form", [DIAGONAL, "diagonal per group and image"])
+@pytest.mark.parametrize(
+    "form", [pytest.param(DIAGONAL, marks=pytest.mark.slow), "diagonal per group and image"]
+)
 def test_onnx(form: str, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     layer = Layer(EXPORTED, form).eval()

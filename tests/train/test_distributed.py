@@ -37,7 +37,7 @@ def metrics(folder, kind):
     return [line for line in lines if line["kind"] == kind]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("static", marks=pytest.mark.slow), "dynamic"])
+@pytest.mark.parametrize("kind", ["static", pytest.param("dynamic", marks=pytest.mark.slow)])
 def test_two_processes_equal_one_with_the_whole_batch(tmp_path, kind):
     arguments = (*SMALL, "--similarity", kind, "--epochs", "2", "--set", "sync_batch_norm=true")
     two = torchrun(*arguments, "--out", "two", cwd=tmp_path)

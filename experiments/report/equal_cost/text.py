@@ -29,6 +29,8 @@ corrected for the number of networks.
 
 def read_study(name: str, results: Path, budget: str) -> dict[str, list[Point]]:
     """The networks of a study that were tested, by test: one, or one for each number of shots."""
+    if not (results / name / budget).is_dir():
+        return {}
     rows: dict[str, RowResults] = read_table(STUDIES[name], results, budget)
     costs = read_costs(results, name)
     if STUDIES[name].metric == "error":

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 from torch import nn
 
 from ..inner_loop.episode_parameters import with_similarity
+from .linear_classifiers import TunedClassifier
 from .registry import register_method
-from .tuned_classifier import TunedClassifier
 
 __all__ = ["Dynamic"]
 

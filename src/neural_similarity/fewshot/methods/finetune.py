@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..inner_loop.tune import tuned_scores
 from ..network import FewShotNetwork
+from .linear_classifiers import TunedClassifier
 from .registry import register_method
-from .tuned_classifier import TunedClassifier
 
 __all__ = ["Finetune"]
 

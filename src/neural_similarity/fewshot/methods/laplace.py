@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from ...errors import ShapeError
 from ..inner_loop.logistic import minimise_cross_entropy, principal_basis
 from ..network import FewShotNetwork
-from .fitted_classifier import FittedClassifier
 from .linear import balanced
+from .linear_classifiers import FittedClassifier
 from .registry import register_method
 
 __all__ = ["Covariance", "Laplace", "classifier_rows", "fit_laplace", "gaussian_prior"]

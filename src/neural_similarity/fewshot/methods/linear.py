@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..inner_loop.logistic import minimise_cross_entropy, principal_basis
 from ..network import FewShotNetwork
-from .fitted_classifier import FittedClassifier
+from .linear_classifiers import FittedClassifier
 from .registry import register_method
 
 __all__ = ["STRENGTHS", "Linear", "balanced", "choose_strength", "fit_linear", "inner_folds"]

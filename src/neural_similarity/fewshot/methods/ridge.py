@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..network import FewShotNetwork
-from .fitted_classifier import FittedClassifier
+from .linear_classifiers import FittedClassifier
 from .registry import register_method
 
 __all__ = ["RIDGES", "Ridge", "fit_ridge"]

@@ -14,8 +14,8 @@ from ...convert import similarity_parameters
 from ..inner_loop.episode_parameters import similarity_names, with_similarity
 from ..inner_loop.tune import tuned_scores
 from ..network import FewShotNetwork
+from .linear_classifiers import TunedClassifier
 from .registry import register_method
-from .tuned_classifier import TunedClassifier
 
 __all__ = ["Static"]
 

@@ -1,4 +1,4 @@
-"""What methods share that fit a linear classifier to the features of a support set at once."""
+"""What methods share that give new classes a linear classifier on the features of a network."""
 
 from __future__ import annotations
 
@@ -11,10 +11,36 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..batches import query_labels
+from ..inner_loop.support_sgd import Start, SupportSGD, tune_coefficients
 from ..network import FewShotNetwork
 from .base import FeatureMethod
 
-__all__ = ["FittedClassifier"]
+__all__ = ["FittedClassifier", "TunedClassifier"]
+
+
+@dataclass(frozen=True)
+class TunedClassifier(SupportSGD, FeatureMethod):
+    """A new linear classifier on the features, tuned on the support set of every episode.
+
+    It is the Baseline of Chen and others (2019), "A Closer Look at Few-shot Classification",
+    https://arxiv.org/abs/1904.04232.
+
+    Args:
+        start: where it starts: ``"zero"``; ``"prototypes"``, weights ``2 p`` and biases
+            ``−‖p‖²``, which classify by the nearest prototype p; or ``"tuned"``, a classifier that
+            the paper's steps have tuned on the features, from zero.
+    """
+
+    start: Start = "zero"
+
+    @torch.no_grad()
+    def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
+        X = support.flatten(1, 2)
+        A, bias = tune_coefficients(X, support.shape[1], support.shape[2], self.start, [self])
+        return query @ X.mT @ A.permute(2, 0, 1) + bias.mT.unsqueeze(1)
+
+    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
+        return n_way * (network.num_features + 1)
 
 
 @dataclass(frozen=True)
