@@ -1,5 +1,7 @@
 """Predictors from a pixel, an image and pairs: each against its equation, one entry at a time."""
 
+import copy
+
 import pytest
 import torch
 from support import oracle
@@ -207,3 +209,18 @@ def test_bad_pairs_are_named():
         ns.nn.DynamicConv2d(3, 3, 3, structure="unconstrained", predictor=ns.PairPredictor())
     with pytest.raises(ns.ShapeError, match="PatchPredictor or ConvPredictor, got PixelPredictor"):
         ns.nn.GlobalSimilarityConv2d(3, 3, 3, structure="diagonal", predictor=ns.PixelPredictor())
+
+
+def test_a_shared_predictor_takes_no_guide():
+    model = ns.attach(nn.Sequential(nn.Conv2d(4, 8, 3)), ns.DynamicSimilarity(shared=True))
+    with pytest.raises(ns.ShapeError, match="expected no guide for SharedNetwork, got one"):
+        model[0](torch.randn(2, 4, 7, 6), torch.randn(2, 3, 7, 6))
+
+
+def test_a_model_is_copied_while_predictions_are_kept():
+    model = ns.attach(nn.Sequential(nn.Conv2d(4, 8, 3)), ns.DynamicSimilarity())
+    image = torch.randn(2, 4, 7, 6)
+    with ns.keep_predictions(model):
+        expected = model(image)
+        torch.testing.assert_close(copy.deepcopy(model)(image), expected)
+        assert ns.similarity_penalty(model, l1=1.0) > 0

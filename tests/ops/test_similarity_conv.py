@@ -232,6 +232,23 @@ def test_bad_shapes_say_what_is_wrong(change, message):
         similarity_conv2d(**{**arguments, **change})
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_checks_do_not_depend_on_the_batch(batch):
+    """One similarity for one image is static, and takes another way through the code."""
+    input, weight, M = (
+        torch.randn(batch, 4, 5, 5),
+        torch.randn(3, 4, 3, 3),
+        torch.rand(batch, 9, 1, 1),
+    )
+    with pytest.raises(ShapeError, match="of one floating-point dtype"):
+        similarity_conv2d(input, weight, M.double())
+    bias = torch.randn(3)
+    expected = similarity_conv2d(input, weight, M, bias)
+    torch.testing.assert_close(similarity_conv2d(input, weight, M, bias.double()), expected)
+    with pytest.raises(ShapeError, match=r"divide the 4 channels, got 2\.0"):
+        similarity_conv2d(input, weight, M, similarity_groups=2.0)
+
+
 def test_an_unknown_padding_lists_the_choices():
     with pytest.raises(UnknownNameError, match=r"'same', 'valid', got 'sam'. Did you mean 'same'"):
         similarity_conv2d(

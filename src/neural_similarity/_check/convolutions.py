@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .._shapes import output_size
 from ..errors import ShapeError
+from .numbers import is_whole
 
 __all__ = [
     "conv_gradient",
@@ -123,7 +124,7 @@ def similarity_shape(
 
 def similarity_groups(where: str, groups: int, channels: int) -> None:
     """Raise unless the channels can be cut into this many groups."""
-    if groups < 1 or channels % groups:
+    if not is_whole(groups) or groups < 1 or channels % groups:
         raise ShapeError(
             f"{where}: expected similarity_groups that divide the {channels} channels, got "
             f"{groups}. Each group of channels has a similarity of its own."
@@ -174,7 +175,7 @@ def pairs(
             f"key {shape(key)} have {positions[0]} x {positions[1]} positions, and each is "
             f"compared with one vector. Take the query at the windows' centres."
         )
-    if groups < 1 or key.shape[1] % groups:
+    if not is_whole(groups) or groups < 1 or key.shape[1] % groups:
         raise ShapeError(
             f"{where}: expected groups that divide the {key.shape[1]} channels, got {groups}. "
             f"Each group of channels is compared apart."

@@ -211,6 +211,8 @@ class _SharedNetworks:
 class _SharedNetwork(nn.Module):
     """An adaptation, then the core that many layers share."""
 
+    takes_guide = False
+
     def __init__(self, adaptation: nn.Module, core: nn.Module) -> None:
         super().__init__()
         self.adaptation = adaptation

@@ -61,6 +61,9 @@ class PredictedSimilarity(nn.Module):
         self.name, _ = _predicted_start(self.inner, block)
         self.register_buffer("start", self._beginning(), persistent=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "kept": None}  # with its graph it could not be copied
+
     def _beginning(self) -> Tensor:
         _, start = _predicted_start(self.inner, self.block)
         if not self.span.is_papers:
@@ -107,12 +110,12 @@ class PredictedSimilarity(nn.Module):
 
     def _predicted(self, input: Tensor, window: Window, guide: Tensor | None) -> Tensor:
         network = self.network
-        is_ours = isinstance(network, PredictorNetwork)
-        if guide is not None and is_ours and not network.takes_guide:
+        if guide is not None and not getattr(network, "takes_guide", True):
+            what = type(getattr(network, "config", network)).__name__.removeprefix("_")
             raise ShapeError(
-                f"predictor: expected no guide for {type(network.config).__name__}, got one of "
-                f"shape {_check.shape(guide)}. It predicts from the input alone. Leave the guide "
-                f"out, or use PairPredictor(guide_channels=...)."
+                f"predictor: expected no guide for {what}, got one of shape "
+                f"{_check.shape(guide)}. It predicts from the input alone. Leave the guide out, or "
+                f"use PairPredictor(guide_channels=...)."
             )
         predicted: Tensor = network(input, window, *([] if guide is None else [guide]))
         count = self.start.numel()

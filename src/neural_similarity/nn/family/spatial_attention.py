@@ -16,7 +16,7 @@ __all__ = ["SpatialAttentionConv2d"]
 
 
 class SpatialAttentionConv2d(nn.Conv2d):
-    r"""ODConv's attention to taps and channels: the image says which of both count.
+    r"""ODConv's attention to taps and channels: the image says which of them count.
 
     From `Li, Zhou and Yao, 2022 <https://arxiv.org/abs/2209.07947>`_. Of the paper's four
     attentions these are the two between kernel and patch; those to filters and to several kernels
@@ -37,7 +37,7 @@ class SpatialAttentionConv2d(nn.Conv2d):
     Args:
         bias: False by default, as in the authors' code.
         reduction: the hidden channels as a share of the input's.
-        min_channels: and at least so many.
+        min_channels: the hidden channels are at least this many.
         temperature: T. The authors lower it during the first epochs: set ``layer.temperature``.
 
     The other arguments are :class:`torch.nn.Conv2d`'s. ``weight`` and ``bias`` have their stock

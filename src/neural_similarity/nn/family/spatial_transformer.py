@@ -63,6 +63,8 @@ class SpatialTransformer2d(PositionSimilarity):
         if input.dim() == 3:
             return self.forward(input[None])[0]
         _check.layer_input(type(self).__name__, input)
+        if input.shape[0] == 0:  # PyTorch's grid needs an image
+            return input
         return F.grid_sample(input, self._grid(input), align_corners=False)
 
     def _grid(self, input: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -88,6 +89,10 @@ def similarity_conv2d(
         groups=similarity_groups,
     )
 
+    if similarity.dim() > 2 and not torch.is_autocast_enabled(input.device.type):
+        _check.conv_operands("similarity_conv2d", input, weight, similarity)
+    if bias is not None:
+        bias = bias.to(input.dtype)
     if (static := _static(similarity)) is not None and similarity_groups == 1:
         plain = effective_weight(weight, static)
         return F.conv2d(input, plain, bias, stride, padding, dilation, groups)
