@@ -198,3 +198,18 @@ def test_no_forecast_below_what_is_reached_or_above_all():
     assert forecast(falling, 4) == pytest.approx(0.8333, abs=1e-3)
     assert forecast([CurvePoint(1, 0.1), CurvePoint(2, 0.9)], 1000) == 1
     assert forecast(falling[:1], 4) is None
+
+
+def test_a_page_that_opens_goes_before_learning(tmp_path, monkeypatch):
+    """Requests put learning off, and only in the first seconds."""
+    now = [100.0]
+    monkeypatch.setattr(worker, "monotonic", lambda: now[0])
+    with open_project(tmp_path) as project:
+        engine = Engine(project, toy_backbone(), pause=0.3)
+        assert engine._next_lesson() == pytest.approx(100.3)
+        now[0] = 101.0
+        engine.defer()
+        assert engine._next_lesson() == pytest.approx(101.5)
+        now[0] = 110.0
+        engine.defer()
+        assert engine._next_lesson() == pytest.approx(103.0)

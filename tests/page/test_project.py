@@ -1,6 +1,7 @@
 """The project on disk: nothing is lost, and no name leads out of it."""
 
 import json
+import os
 from io import BytesIO
 
 import numpy as np
@@ -295,3 +296,65 @@ def test_labels_that_stay_and_damaged_records(tmp_path):
     with open_project(tmp_path) as project:
         assert not project.records.is_kept("red/0.png", "red")
         assert project.records.history == []
+
+
+def test_a_bin_with_links_leads_nowhere(tmp_path):
+    outside = tmp_path / "outside"
+    (outside / "red").mkdir(parents=True)
+    (outside / "red" / "secret.png").write_bytes(picture())
+    place = tmp_path / "mine" / ".nsl-teach" / "bin" / "000001"
+    place.mkdir(parents=True)
+    for whole in (False, True):
+        entry = {"label": "red", "count": 1, "whole": whole}
+        (place / "entry.json").write_text(json.dumps(entry))
+        (place / "files").symlink_to(outside)
+        with open_project(tmp_path / "mine") as project:
+            assert project.bin.entries() == {}
+            with pytest.raises(RefusedError, match="not in the bin"):
+                project.restore("000001")
+        (place / "files").unlink()
+    assert (outside / "red" / "secret.png").exists()
+
+
+def test_a_picture_that_somebody_else_deleted_is_skipped(tmp_path):
+    write_pictures(tmp_path, {"red": 3})
+    with open_project(tmp_path) as project:
+        ids = [one.id for one in project.listing.pictures]
+        (tmp_path / "red" / "1.png").unlink()
+        (entry,) = project.delete_pictures(ids)
+        assert files(project) == []
+        assert project.bin.entries()[entry].count == 2
+        project.restore(entry)
+        assert files(project) == ["red/0.png", "red/2.png"]
+
+
+def test_an_entry_of_the_bin_never_gets_an_old_name(tmp_path):
+    write_pictures(tmp_path, {"red": 2})
+    with open_project(tmp_path) as project:
+        first, second = (one.id for one in project.listing.pictures)
+        (old,) = project.delete_pictures([first])
+        project.empty_bin()
+        (new,) = project.delete_pictures([second])
+        assert new != old
+
+
+def test_emptying_the_bin_deletes_the_copies_as_well(tmp_path):
+    write_pictures(tmp_path, {"red": 2})
+    with open_project(tmp_path) as project:
+        first, second = project.listing.pictures
+        for one in (first, second):
+            project.small_copy(one.id)
+            project.small_copy(one.id, large=True)
+        project.delete_pictures([first.id])
+        assert len(list(project.folder.rglob("*.jpg"))) == 4  # it may still come back
+        project.empty_bin()
+        copies = list(project.folder.rglob("*.jpg"))
+        assert [copy.stem for copy in copies] == [second.version] * 2
+
+
+def test_what_is_no_file_is_no_picture(tmp_path):
+    write_pictures(tmp_path, {"red": 1})
+    os.mkfifo(tmp_path / "red" / "pipe.jpg")
+    (tmp_path / "red" / "folder.jpg").mkdir()
+    with open_project(tmp_path) as project:
+        assert files(project) == ["red/0.png"]

@@ -131,6 +131,18 @@ def test_other_hosts_and_other_sites_are_refused(page, headers):
     assert page.state()["revision"] == before
 
 
+@pytest.mark.parametrize(
+    "other",
+    ['prefs={"x":1}', "a=b c", "consent", "name=J\u00fcrgen", 'u="a', "d=Mon, 01 Jan", "a[b]=1"],
+)
+def test_cookies_of_other_programs_do_not_matter(page, other):
+    cookie = f"nsl_teach_{PORT}={TOKEN}"
+    page.cookies.clear()
+    for header in (f"{other}; {cookie}", f"{cookie}; {other}"):
+        answer = page.get("/api/state", headers={"cookie": header.encode()})
+        assert answer.status_code == 200
+
+
 def test_a_change_needs_an_origin(page):
     del page.headers["origin"]
     assert page.post("/api/classes", json={"name": "evil"}).status_code == 403

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from .._io import cache_directory, write_file
+from .._io import cache_directory, open_regular, write_file
 from .._tensor_files import read_tensors
 from ..errors import FileFormatError
 from .backbones.extractor import FeatureExtractor
@@ -106,7 +106,8 @@ def backbone_fingerprint(backbone: FeatureExtractor) -> str:
 def image_fingerprint(image: Any) -> str:
     """A digest of the file of an image, or of its pixels if it has no file."""
     if isinstance(image, str | os.PathLike):
-        return hashlib.sha256(Path(image).read_bytes()).hexdigest()
+        with open_regular(image) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     picture = as_picture(image)
     digest = hashlib.sha256(f"{picture.mode} {picture.size}".encode())
     digest.update(picture.tobytes())

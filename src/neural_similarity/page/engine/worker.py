@@ -19,6 +19,7 @@ __all__ = ["Engine", "Status"]
 _LOGGER = logging.getLogger("neural_similarity")
 _BATCH = 8  # pictures between two reports of progress
 _PAUSE = 0.3  # seconds without a change, before learning begins
+_QUIET, _OPENING = 0.5, 3.0  # seconds without a request, in the first seconds after the start
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,20 @@ class Engine:
         self.status = Status()
         self.lesson: Lesson | None = None
         self._news = Condition()
-        self._last_change = monotonic()
+        self._last_change = self._started = monotonic()
+        self._last_request = float("-inf")
         self._learned = 0  # the revision that a complete lesson was learned from
         self._is_stopped = False
         self._thread = Thread(target=self._run, name="nsl-teach", daemon=True)
 
     def start(self) -> None:
         """Begin; the project tells of its changes by :meth:`wake`."""
+        self._started = monotonic()
         self._thread.start()
+
+    def defer(self) -> None:
+        """Tell that the page asked for a picture: a page that opens goes before learning."""
+        self._last_request = monotonic()
 
     def stop(self) -> None:
         """End the thread, after the step that is under way."""
@@ -136,12 +143,17 @@ class Engine:
 
     def _wait_for_a_pause(self) -> None:
         with self._news:
-            while (left := self._last_change + self.pause - monotonic()) > 0:
+            while (left := self._next_lesson() - monotonic()) > 0:
                 self._news.wait(left)
                 if self._is_stopped:
                     break
         if self._is_stopped or self.features.missing(self.project.listing):
             raise _OutdatedError
+
+    def _next_lesson(self) -> float:
+        """When learning may begin."""
+        is_open = min(self._last_request + _QUIET, self._started + _OPENING)
+        return max(self._last_change + self.pause, is_open)
 
     def _is_learned(self, examples: Examples) -> bool:
         """Whether the last lesson was about the same pictures: something else has changed."""

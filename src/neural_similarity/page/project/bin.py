@@ -2,8 +2,8 @@
 
 On disk, in the folder of the project that the page has to itself::
 
-    bin/000003/entry.json   what it was: the class, how many pictures, whether the whole class
-    bin/000003/files/       the files, or the folder of the class, moved as they were
+    bin/<time>/entry.json   what it was: the class, how many pictures, whether the whole class
+    bin/<time>/files/       the files, or the folder of the class, moved as they were
 
 The entry is written first and the files are moved after it, one by one: a process that is killed in
 between has lost nothing, each file is at its old place or here.
@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import time_ns
 
 from ..._io import write_file
 from ..._json import Count, read_json
@@ -60,22 +62,22 @@ class Bin:
         """
         entries = {}
         for place in sorted(self.folder.iterdir()):
-            try:
-                entry = read_json(place / "entry.json", Entry, FileFormatError)
-                filled = any((place / "files").iterdir())
-            except (FileFormatError, OSError):
-                continue
-            if filled and place.name.isdecimal() and is_one_name(entry.label):
+            if place.name.isdecimal() and (entry := _read_entry(place)) is not None:
                 entries[place.name] = entry
         return entries
 
     def put_pictures(self, label: str, files: list[str]) -> str:
         """Move pictures of a class to the bin; returns the name of the entry."""
         place = self._new_entry(Entry(label, len(files), False))
+        moved = 0
         for file in files:
             target = place / "files" / Path(file).relative_to(label)
             target.parent.mkdir(parents=True, exist_ok=True)
-            (self.project / file).rename(target)
+            with suppress(FileNotFoundError):  # somebody else deleted it
+                (self.project / file).rename(target)
+                moved += 1
+        if moved < len(files):
+            _write_entry(place, Entry(label, moved, False))
         return place.name
 
     def put_class(self, label: str, count: int) -> str:
@@ -110,8 +112,27 @@ class Bin:
                 shutil.rmtree(place, ignore_errors=True)
 
     def _new_entry(self, entry: Entry) -> Path:
-        numbers = [int(p.name) for p in self.folder.iterdir() if p.name.isdecimal()]
-        place = self.folder / f"{max(numbers, default=0) + 1:06d}"
+        # Never a name that was used before: a page may still offer to undo that one.
+        place = self.folder / str(time_ns())
         (place / "files").mkdir(parents=True)
-        write_file(place / "entry.json", json.dumps(asdict(entry)).encode())
+        _write_entry(place, entry)
         return place
+
+
+def _write_entry(place: Path, entry: Entry) -> None:
+    write_file(place / "entry.json", json.dumps(asdict(entry)).encode())
+
+
+def _read_entry(place: Path) -> Entry | None:
+    """What a folder of the bin holds; None if it is empty or not ours, as where links lead out."""
+    files = place / "files"
+    if place.is_symlink() or files.is_symlink():
+        return None
+    try:
+        entry = read_json(place / "entry.json", Entry, FileFormatError)
+        is_filled = any(files.iterdir())
+    except (FileFormatError, OSError):
+        return None
+    if not is_filled or not is_one_name(entry.label):
+        return None
+    return None if entry.whole and (files / entry.label).is_symlink() else entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -121,5 +122,6 @@ def pictures_in(folder: Path, label: str, files: Iterable[str]) -> list[Picture]
                 status = (folder / file).stat()
             except OSError:
                 continue
-            pictures.append(Picture(label, file, status.st_size, status.st_mtime_ns))
+            if stat.S_ISREG(status.st_mode):  # reading a pipe would never end
+                pictures.append(Picture(label, file, status.st_size, status.st_mtime_ns))
     return pictures

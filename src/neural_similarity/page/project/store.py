@@ -145,9 +145,10 @@ class Project:
             for id in dict.fromkeys(ids):
                 picture = self.listing.picture(id)
                 by_label.setdefault(picture.label, []).append(picture.file)
-            entries = [self.bin.put_pictures(label, files) for label, files in by_label.items()]
-            self._reread()
-            return entries
+            try:
+                return [self.bin.put_pictures(label, files) for label, files in by_label.items()]
+            finally:
+                self._reread()
 
     def restore(self, entry: str) -> str:
         """Bring something back from the bin; returns the identifier of its class."""
@@ -160,6 +161,7 @@ class Project:
         """Delete for good what is in the bin."""
         with self._lock:
             self.bin.empty()
+            self._remove_copies()
             self._changed(self.listing)
 
     def keep_label(self, id: str) -> None:
@@ -179,6 +181,14 @@ class Project:
         with suppress(OSError):
             write_file(file, content)
         return content
+
+    def _remove_copies(self) -> None:
+        """Delete the copies of pictures that are not in the project any more."""
+        used = {picture.version for picture in self.listing.pictures}
+        for folder in (self._small, self._large):
+            for file in folder.glob("*.jpg"):
+                if file.stem not in used:
+                    file.unlink(missing_ok=True)
 
     def _check_free(self, label: str) -> None:
         """Raise if a file, a hidden folder or a link has this name already."""
@@ -204,7 +214,10 @@ def open_project(path: str | os.PathLike[str]) -> Iterator[Project]:
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{path}: expected a folder, got a file. Name a folder for your classes.")
     private = folder / PRIVATE
-    for place in (private, *(private / name for name in _PARTS)):  # it may come from somebody else
+    for place in (
+        private,
+        *(private / name for name in (*_PARTS, "lock")),
+    ):  # it may come from somebody else
         if place.is_symlink():
             raise RunError(f"{place}: expected a folder, got a link. Remove it, and start again.")
     private.mkdir(parents=True, exist_ok=True)

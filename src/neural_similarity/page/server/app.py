@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -86,6 +86,10 @@ def _add_error_answers(app: FastAPI) -> None:
     def on_http(request: Request, error: Any) -> JSONResponse:
         words = _WORDS.get(error.status_code, "The request cannot be answered.")
         return refusal(RefusedError(words, error.status_code))
+
+    @app.exception_handler(ClientDisconnect)
+    def on_gone(request: Request, error: Any) -> JSONResponse:
+        return refusal(RefusedError("The upload was broken off."))  # nobody reads it
 
     @app.exception_handler(OSError)
     def on_disk(request: Request, error: Any) -> JSONResponse:

@@ -120,6 +120,7 @@ def _add_picture_routes(app: FastAPI, parts: Parts) -> None:
 
     @app.get("/api/pictures/{id}")
     def picture(id: str, large: bool = False) -> Response:
+        engine.defer()
         content = project.small_copy(id, large)
         # The address has the version of the picture in it, so a copy may stay for good.
         headers = {"cache-control": "private, max-age=31536000, immutable"}
