@@ -107,7 +107,7 @@ def image_fingerprint(image: Any) -> str:
     """A digest of the file of an image, or of its pixels if it has no file."""
     if isinstance(image, str | os.PathLike):
         with open_regular(image) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            return hashlib.sha256(file.read()).hexdigest()
     picture = as_picture(image)
     digest = hashlib.sha256(f"{picture.mode} {picture.size}".encode())
     digest.update(picture.tobytes())
