@@ -20,6 +20,7 @@ from ..tables.registry import TABLES
 from ..trials import read_trials
 from .claims import claims_text
 from .comparison import compare_rows
+from .equal_cost.curve import has_curve
 from .equal_cost.text import equal_cost_text, read_study
 from .headlines import headlines
 from .page import CAPTIONS, has_finished, link, page_text, picture_text
@@ -178,7 +179,7 @@ class Report:
         """Pictures of the studies of equal cost that have results."""
         return [
             self._pictures / f"{name}.png" for name in STUDIES
-            if read_study(name, self.results, self.budget)
+            if any(map(has_curve, read_study(name, self.results, self.budget).values()))
         ]  # fmt: skip
 
     @property

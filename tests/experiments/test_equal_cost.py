@@ -118,6 +118,14 @@ def test_the_report_names_who_is_above_the_curve(results):
     assert list(equal_cost_text(results, "paper")) == []
 
 
+def test_without_two_plain_networks_there_is_no_verdict(results):
+    for file in (results / CIFAR10 / "short").glob("plain-20-*.json"):
+        file.unlink()
+    text = " ".join("\n".join(equal_cost_text(results, "short")).split())
+    assert "There is no curve yet" in text
+    assert "CNN-9 of half the width" in text
+
+
 def test_the_picture_is_drawn(results, tmp_path):
     draw_study(read_study(CIFAR10, results, "short"), "title", tmp_path / "study.png")
     assert (tmp_path / "study.png").stat().st_size > 5000

@@ -11,7 +11,7 @@ from ...intervals import Estimate, over_seeds
 from ...tables.equal_cost import PLAIN
 from ..row_results import RowResults, find_test
 
-__all__ = ["Point", "above_curve", "best_first", "frontier", "points_of", "verdict"]
+__all__ = ["Point", "above_curve", "best_first", "frontier", "has_curve", "points_of", "verdict"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,11 @@ def frontier(points: Sequence[Point], axis: str) -> list[Point]:
         if not kept or point.accuracy.mean > kept[-1].accuracy.mean:
             kept.append(point)
     return kept
+
+
+def has_curve(points: Sequence[Point]) -> bool:
+    """Whether there are plain networks to compare with."""
+    return sum(point.is_plain for point in points) > 1
 
 
 def above_curve(point: Point, plain: Sequence[Point], axis: str) -> Estimate | None:

@@ -10,7 +10,15 @@ from ...costs import AXES, read_costs
 from ...intervals import Estimate
 from ...tables.equal_cost import STUDIES
 from ..row_results import RowResults, read_table, shots_of
-from .curve import Point, above_curve, best_first, frontier, points_of, verdict
+from .curve import (
+    Point,
+    above_curve,
+    best_first,
+    frontier,
+    has_curve,
+    points_of,
+    verdict,
+)
 
 __all__ = ["AXIS_NAMES", "equal_cost_text", "read_study"]
 
@@ -51,7 +59,8 @@ def equal_cost_text(results: Path, budget: str) -> Iterator[str]:
     for name, by_test in studies.items():
         if by_test:
             yield f"### {STUDIES[name].title}"
-            yield markdown.paragraph(f"{STUDIES[name].budgets[budget].capitalize()}.")
+            words = STUDIES[name].budgets[budget]
+            yield markdown.paragraph(f"{words[0].upper()}{words[1:]}.")
         for words, points in by_test.items():
             if words:
                 yield f"**{words}**"
@@ -79,6 +88,8 @@ def _table(points: list[Point]) -> str:
 
 
 def _verdict(points: list[Point]) -> str:
+    if not has_curve(points):
+        return "There is no curve yet: it needs two plain networks."
     parts = []
     for axis in AXES:
         curve = frontier(points, axis)
