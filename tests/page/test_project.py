@@ -12,7 +12,7 @@ from support.page_cases import COLOURS, picture, write_pictures
 from neural_similarity.adapt.image_folder import read_classes
 from neural_similarity.errors import RunError
 from neural_similarity.page import RefusedError, open_project
-from neural_similarity.page.project import pictures
+from neural_similarity.page.project import pictures, store
 from neural_similarity.page.project.listing import MOST_CLASSES
 from neural_similarity.page.project.names import identifier
 
@@ -358,3 +358,15 @@ def test_what_is_no_file_is_no_picture(tmp_path):
     (tmp_path / "red" / "folder.jpg").mkdir()
     with open_project(tmp_path) as project:
         assert files(project) == ["red/0.png"]
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_CLASSES", 1), ("MOST_PICTURES", 2)])
+def test_what_is_too_much_stays_in_the_bin(tmp_path, monkeypatch, limit, most):
+    write_pictures(tmp_path, {"red": 2, "blue": 1})
+    with open_project(tmp_path) as project:
+        entry = project.delete_class(identifier("blue"))
+        monkeypatch.setattr(store, limit, most)
+        with pytest.raises(RefusedError, match="at most"):
+            project.restore(entry)
+        assert list(project.bin.entries()) == [entry]
+        assert not (tmp_path / "blue").exists()

@@ -153,6 +153,7 @@ class Project:
     def restore(self, entry: str) -> str:
         """Bring something back from the bin; returns the identifier of its class."""
         with self._lock:
+            self._check_room(entry)
             label = self.bin.restore(entry)
             self._reread()
             return identifier(label)
@@ -181,6 +182,17 @@ class Project:
         with suppress(OSError):
             write_file(file, content)
         return content
+
+    def _check_room(self, entry: str) -> None:
+        """Raise if what comes back from the bin would be too much, before anything is moved."""
+        back = self.bin.entries().get(entry)
+        if back is None:
+            return
+        labels = {*self.listing.labels, back.label}
+        if len(labels) > MOST_CLASSES:
+            raise RefusedError(f"A project can have {MOST_CLASSES} classes at most.")
+        if len(self.listing.pictures) + back.count > MOST_PICTURES:
+            raise RefusedError(f"A project can have {MOST_PICTURES:,} pictures at most.")
 
     def _remove_copies(self) -> None:
         """Delete the copies of pictures that are not in the project any more."""
