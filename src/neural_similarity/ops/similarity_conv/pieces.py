@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..._shapes import output_size
+
 __all__ = ["Geometry", "Piece", "format_of", "pieces_of"]
 
 #: Bytes of a panel. On a CPU it fits into a shared cache; elsewhere it bounds the memory and keeps
@@ -54,8 +56,8 @@ class Geometry:
         batch, channels, *size = input.shape
         kernel = (weight.shape[2], weight.shape[3])
         rows, columns = (
-            max(0, (size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1)
-            for i in range(2)
+            max(0, positions)
+            for positions in map(output_size, size, kernel, stride, padding, dilation)
         )
         return cls(
             *(batch, channels, size[0], size[1], weight.shape[0], kernel),
