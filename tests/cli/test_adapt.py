@@ -129,7 +129,7 @@ def test_adapt_writes_everything_and_says_how_good_it_is(run, tmp_path):
         r"method \w+: accuracy [\d.]+% \(95% interval [\d.]+% – [\d.]+%\), by 5-fold", done.out
     )
     assert re.search(
-        r"compared: ridge [\d.]+%, proto [\d.]+%, linear [\d.]+%, static [\d.]+%\n", done.out
+        r"compared: linear [\d.]+%, ridge [\d.]+%, proto [\d.]+%, static [\d.]+%\n", done.out
     )
     assert re.search(r"left out: .*method 'dynamic' needs a backbone with a dynamic sim", done.out)
     assert re.search(r"left out: .*method 'laplace' needs the classifier of base", done.out)
@@ -150,7 +150,7 @@ def test_what_takes_minutes_is_left_out_with_a_word(run, monkeypatch):
     monkeypatch.setattr(methods, "_MOST_WORK", 1_000)
     done = run("adapt", "mine", "--out", "birds", *PLAIN, "--no-onnx")
     assert done.code == 0, done.err
-    assert re.search(r"compared: ridge [\d.]+%, proto [\d.]+%, linear [\d.]+%\n", done.out)
+    assert re.search(r"compared: linear [\d.]+%, ridge [\d.]+%, proto [\d.]+%\n", done.out)
     assert re.search(r"static \(.* takes minutes .* with --method static", done.out)
     assert "takes minutes on a backbone of" in Path("birds/report.html").read_text()
 

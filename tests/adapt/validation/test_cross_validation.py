@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from neural_similarity.adapt.validation.accuracy_estimate import (
     SPREAD,
     choice_accuracy,
+    choose_method,
     estimate_accuracy,
     extrapolation,
     wilson,
@@ -78,18 +79,35 @@ def test_the_reported_accuracy_does_not_flatter(anew):
 def test_the_bootstrap_repeats_the_choice():
     """Equal to the definition, written as a loop; groups are drawn as one."""
     draw = torch.Generator().manual_seed(3)
-    correct = (torch.rand(3, 12, generator=draw) < 0.5).float()
+    shares = torch.tensor([[0.3], [0.6], [0.6]])
+    correct = (torch.rand(3, 12, generator=draw) < shares).float()
     groups = torch.tensor([0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 7, 8])
     drawn = torch.randint(9, (1000, 9), generator=torch.Generator().manual_seed(0))
-    accuracies = []
+    accuracies, choices = [], set()
     for numbers in drawn.tolist():
-        inside = [row for number in numbers for row in (groups == number).nonzero()[:, 0].tolist()]
+        rights = [[correct[m, groups == g].sum().item() for g in numbers] for m in range(3)]
         outside = [row for row in range(12) if groups[row].item() not in numbers]
-        best = correct[:, inside].sum(1).argmax()
-        accuracies.append(correct[best, outside].mean().item())
+        best = max(range(3), key=lambda method: sum(rights[method]))
+        more = [a - b for a, b in zip(rights[best], rights[0], strict=True)]
+        chosen = best if sum(more) > 2 * sum(d * d for d in more) ** 0.5 else 0
+        choices.add(chosen)
+        accuracies.append(correct[chosen, outside].mean().item())
+    assert choices == {0, 1, 2}
     assert choice_accuracy(correct, groups) == pytest.approx(np.mean(accuracies), abs=1e-6)
     assert choice_accuracy(correct[:1], groups) == pytest.approx(correct[0].mean().item())
-    assert choice_accuracy(correct, torch.zeros(12, dtype=int)) == correct.mean(1).max()
+    assert choice_accuracy(correct, torch.zeros(12, dtype=int)) == correct[0].double().mean()
+
+
+def test_another_method_must_be_better_beyond_doubt():
+    """Five right answers more are enough, four are not; copies count as one image."""
+    correct = torch.zeros(3, 20)
+    correct[1, :4], correct[2, :5] = 1, 1
+    assert choose_method(correct, torch.arange(20)) == 2
+    assert choose_method(correct[:2], torch.arange(20)) == 0
+    correct[0, 19] = 1  # the first is right where the others are wrong
+    assert choose_method(correct, torch.arange(20)) == 0
+    correct[0, 19] = 0
+    assert choose_method(correct, torch.arange(20) // 5) == 0
 
 
 def test_the_extrapolation_follows_its_curve():

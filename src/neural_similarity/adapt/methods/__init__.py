@@ -37,8 +37,8 @@ __all__ = [
     "takes_long",
 ]
 
-METHODS = ("ridge", "proto", "linear", "laplace", "dynamic", "static")
-"""In order of preference among equally good ones: cheaper ones first."""
+METHODS = ("linear", "ridge", "proto", "laplace", "dynamic", "static")
+"""The first is preferred, unless another one is better beyond doubt."""
 
 _MOST_WORK = 1e8  # multiply-adds of an image in what is tuned, above which a fit takes minutes
 

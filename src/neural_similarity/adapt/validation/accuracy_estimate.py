@@ -3,11 +3,11 @@ r"""The accuracy of the chosen classifier on new images, from the tests of all m
 What is estimated is the accuracy of the classifier that the user gets: the chosen method, trained
 on all images. The tests differ from it in two ways.
 
-**The choice.** The best of several methods is the best partly by chance, so its own accuracy is too
-high. The bootstrap of Tsamardinos, Greasidou and Borboudakis (2018), "Bootstrapping the
-out-of-sample predictions for efficient and accurate cross-validation",
+**The choice.** The chosen method (:func:`choose_method`) is the better one partly by chance, so its
+own accuracy is too high. The bootstrap of Tsamardinos, Greasidou and Borboudakis (2018),
+"Bootstrapping the out-of-sample predictions for efficient and accurate cross-validation",
 https://doi.org/10.1007/s10994-018-5714-4, repeats the choice: images are drawn with replacement,
-the best method on these is tested on the others, and the results are averaged.
+the method that is chosen on these is tested on the others, and the results are averaged.
 
 **Fewer images.** In a test, the classifier has learned from fewer images than the final one, which
 costs several points if classes have five images. So the chosen method is also tested after training
@@ -37,11 +37,14 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-__all__ = ["SPREAD", "choice_accuracy", "estimate_accuracy", "extrapolation", "wilson"]
+__all__ = [
+    "SPREAD", "choice_accuracy", "choose_method", "estimate_accuracy", "extrapolation", "wilson",
+]  # fmt: skip
 
 SPREAD = 1.3
 """How much larger the variance of the estimate is than that of the tests by themselves."""
 _DRAWS = 1000
+_DOUBT = 2.0  # standard errors by which a method must be better than the preferred one
 _RATE = 0.5
 _LUCK = 0.5  # share of the choice's luck that is in the difference of two sizes
 _NORMAL = 1.96
@@ -58,7 +61,7 @@ def estimate_accuracy(
 
     Args:
         correct: ``(methods, n)``, 1 where a method was right in its test, else 0.
-        chosen: the place of the chosen method: the best one.
+        chosen: the place of the chosen method, by :func:`choose_method`.
         groups: ``(n,)``, the same number for images that are near-identical.
         fewer: ``(n,)``, how often the chosen method was right after training on fewer images.
         factor: of the difference to ``fewer``, by :func:`extrapolation`.
@@ -86,10 +89,34 @@ def estimate_accuracy(
     return accuracy, wilson(accuracy, count / (SPREAD * max(1.0, ratio)))
 
 
-def choice_accuracy(correct: Tensor, groups: Tensor) -> float:
-    """The accuracy of the best of several methods, without the luck of being the best.
+def choose_method(correct: Tensor, groups: Tensor) -> int:
+    r"""The place of the chosen method: the first one, unless another is better beyond doubt.
 
-    Groups of images are drawn with replacement. The method that is best on these is tested on the
+    Beyond doubt: by more than two standard errors of the difference. With :math:`d_g` the number of
+    right answers more than the first method's in group g, that is
+
+    .. math:: \sum_g d_g > 2 \sqrt{\sum_g d_g^2}.
+
+    Args:
+        correct: ``(methods, n)``, 1 where a method was right in its test, else 0.
+        groups: ``(n,)``, the same number for images that are near-identical.
+
+    >>> first, second = torch.zeros(9), torch.zeros(9)
+    >>> second[:5] = 1
+    >>> choose_method(torch.stack([first, second]), torch.arange(9))
+    1
+    >>> second[4] = 0
+    >>> choose_method(torch.stack([first, second]), torch.arange(9))
+    0
+    """
+    rights, _ = _by_group(correct, groups)
+    return int(_choices(rights, rights.new_ones(1, rights.shape[1])))
+
+
+def choice_accuracy(correct: Tensor, groups: Tensor) -> float:
+    """The accuracy of the chosen one of several methods, without the luck of being chosen.
+
+    Groups of images are drawn with replacement. The method that is chosen on these is tested on the
     groups that were not drawn; the mean over all draws is returned. Of a single method, this is the
     mean of ``correct``.
 
@@ -97,20 +124,33 @@ def choice_accuracy(correct: Tensor, groups: Tensor) -> float:
         correct: ``(methods, n)``, 1 where a method was right, else 0.
         groups: ``(n,)``, the same number for images that are near-identical.
     """
-    numbers = groups.unique(return_inverse=True)[1]
-    count = int(numbers.max()) + 1
+    rights, sizes = _by_group(correct, groups)
+    count = len(sizes)
     if len(correct) == 1 or count < 2:
-        return correct.double().mean(1).max().item()
-    rights = correct.new_zeros(len(correct), count).index_add_(1, numbers, correct)
-    sizes = torch.bincount(numbers).to(rights)
+        return correct[choose_method(correct, groups)].double().mean().item()
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randint(count, (_DRAWS, count), generator=generator)
     times = torch.zeros(_DRAWS, count, dtype=rights.dtype)
     times.scatter_add_(1, drawn, torch.ones_like(times))
     times = times[(times == 0).any(1)]
-    best = (times @ rights.mT).argmax(1)
     left = (times == 0).to(rights)
-    return ((left * rights[best]).sum(1) / (left @ sizes)).mean().item()
+    return ((left * rights[_choices(rights, times)]).sum(1) / (left @ sizes)).mean().item()
+
+
+def _by_group(correct: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
+    """The right answers ``(methods, G)`` in each group, and the sizes ``(G,)`` of the groups."""
+    numbers = groups.unique(return_inverse=True)[1]
+    sizes = torch.bincount(numbers).double()
+    rights = sizes.new_zeros(len(correct), len(sizes)).index_add_(1, numbers, correct.double())
+    return rights, sizes
+
+
+def _choices(rights: Tensor, times: Tensor) -> Tensor:
+    """The chosen methods ``(T,)`` where group g is there ``times[:, g]`` times."""
+    more = rights - rights[0]
+    gains, best = (times @ more.mT).max(1)
+    variances = (times @ more.square().mT).gather(1, best[:, None])[:, 0]
+    return torch.where(gains > _DOUBT * variances.sqrt(), best, 0)
 
 
 def extrapolation(fewer: float, images: float, total: float) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .accuracy_estimate import estimate_accuracy, extrapolation
+from .accuracy_estimate import choose_method, estimate_accuracy, extrapolation
 from .calibration import held_out_probabilities, measure_calibration, temperature
 from .duplicates import duplicate_groups
 from .folds import NEVER, fold_numbers
@@ -49,7 +49,8 @@ def cross_validate(
     folds, if there are at least three.
 
     Args:
-        adapters: the methods to choose from; among equally good ones the first is chosen.
+        adapters: the methods to choose from. The first is chosen, unless another is better beyond
+            doubt (:func:`~neural_similarity.adapt.validation.accuracy_estimate.choose_method`).
         labels: ``(N,)``.
         n_way: how many classes there are.
         folds: the number of folds, if classes have so many images.
@@ -74,8 +75,8 @@ def cross_validate(
             if callback is not None:
                 callback(number * len(names) + place + 1, total)
     tested = parts != NEVER
-    right = {name: (scores[name].argmax(1) == labels)[tested].sum().item() for name in names}
-    chosen = max(names, key=lambda name: right[name])  # the first of equally good ones
+    correct = torch.stack([(scores[name].argmax(1) == labels)[tested] for name in names])
+    chosen = names[choose_method(correct, groups[tested])]
     fewer, factor = None, 0.0
     if count > 2:
         done = count * len(names)
@@ -145,7 +146,7 @@ def _judge(
         by_method={n: r.item() for n, r in zip(names, correct.mean(1), strict=True)},
         confusion=confusion.numpy(),
         temperature=temperature(tests, truth),
-        note=" ".join(_notes(len(names), fewer is not None, untested, len(duplicates))),
+        note=" ".join(_notes(names, fewer is not None, untested, len(duplicates))),
         predicted=predicted.numpy(),
         confidence=confidence.double().numpy().round(4),
         before=measure_calibration(tests.softmax(1), truth),
@@ -162,13 +163,13 @@ def _duplicates(groups: Tensor, labels: Tensor) -> tuple[tuple[Rows, ...], tuple
     return duplicates, tuple(conflicts)
 
 
-def _notes(methods: int, extrapolated: bool, untested: int, duplicates: int) -> list[str]:
+def _notes(names: list[str], extrapolated: bool, untested: int, duplicates: int) -> list[str]:
     notes = ["Every image was tested by a classifier that was trained without it."]
-    if methods > 1:
+    if len(names) > 1:
         notes.append(
-            "The accuracies of the single methods are those of the tests; the highest of them is "
-            "too optimistic, because it is the highest partly by chance. The accuracy on new "
-            "images is corrected for that."
+            f"The accuracies of the single methods are those of the tests. A small lead is mostly "
+            f"luck, so {names[0]!r} is chosen unless another method is better by more than two "
+            f"standard errors. The accuracy on new images is corrected for the luck of the choice."
         )
     if extrapolated:
         notes.append(
@@ -188,11 +189,10 @@ def _notes(methods: int, extrapolated: bool, untested: int, duplicates: int) -> 
 
 
 def _untested(names: list[str], n_way: int, labels: Tensor, groups: Tensor) -> CrossValidation:
-    preferred = "proto" if "proto" in names else names[0]
-    choice = "" if len(names) == 1 else f" Method {preferred!r} was used without a comparison."
+    choice = "" if len(names) == 1 else f" Method {names[0]!r} was used without a comparison."
     duplicates, conflicts = _duplicates(groups, labels)
     return CrossValidation(
-        method=preferred,
+        method=names[0],
         accuracy=None,
         interval=None,
         tested=0,
