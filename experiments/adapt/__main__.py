@@ -1,4 +1,4 @@
-"""``python -m experiments.adapt``: measure what is not measured yet, and print the tables."""
+"""``python -m experiments.adapt``: measure what is not measured yet, and write the page."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from neural_similarity.adapt import FeatureExtractor, TrainingImages, load_backb
 
 from ..code_version import commit
 from ..records import RESULTS, read_record, write_record
-from .compare import compare_finetuning, compare_heads
+from .compare import compare_finetuning, compare_heads, compare_static
+from .page import write_page
 from .pools import Pool, embed_pool, mini_imagenet, photographs
-from .tables import all_tables
 
 SHOTS, WAYS = (1, 5, 10, 20), (5, 10)
-FINETUNED = ((5, 5), (10, 10))
-"""Ways and shots at which finetuning is measured; it takes minutes a task."""
+TUNED = ((5, 5), (10, 10))
+"""Ways and shots at which static and finetuning are measured; they take minutes a task."""
 
 
 def main() -> None:
@@ -29,7 +29,8 @@ def main() -> None:
     for pool, other in _pools(arguments):
         folder = arguments.out / f"{backbone.name}-{backbone.preprocessing.image_size}"
         _measure(pool, other, backbone, folder, arguments)
-    print(all_tables(arguments.out))
+    for file in write_page(arguments.out):
+        print(f"wrote {file}")
 
 
 def _measure(
@@ -46,18 +47,24 @@ def _measure(
         if len(pool.classes) < n_way:
             continue
         name = f"{pool.name.replace(', ', '-').replace(' ', '-')}-{n_way}-{n_shot}"
-        count = arguments.draws
-        if read_record(folder / f"heads-{name}.json") is None:
-            result = compare_heads(
-                embedded(pool), n_way, n_shot, count, tuple(arguments.skip.split(","))
-            )
-            _write(folder / f"heads-{name}.json", pool, backbone, n_way, n_shot, result)
-        finetuned = (n_way, n_shot) in FINETUNED and arguments.finetuning_draws
-        if finetuned and read_record(folder / f"finetuning-{name}.json") is None:
-            result = compare_finetuning(
-                embedded(pool), embedded(other), n_way, n_shot, arguments.finetuning_draws
-            )
-            _write(folder / f"finetuning-{name}.json", pool, backbone, n_way, n_shot, result)
+        tuned = (n_way, n_shot) in TUNED
+        skip = ("static", *arguments.skip.split(","))
+        counts = {
+            "heads": arguments.draws,
+            "static": tuned * arguments.static_draws,
+            "finetuning": tuned * arguments.finetuning_draws,
+        }
+        for kind, count in counts.items():
+            file = folder / f"{kind}-{name}.json"
+            if not count or read_record(file) is not None:
+                continue
+            if kind == "heads":
+                result = compare_heads(embedded(pool), n_way, n_shot, count, skip)
+            elif kind == "static":
+                result = compare_static(embedded(pool), n_way, n_shot, count)
+            else:
+                result = compare_finetuning(embedded(pool), embedded(other), n_way, n_shot, count)
+            _write(file, pool, backbone, n_way, n_shot, result)
 
 
 def _write(
@@ -94,6 +101,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--backbone", default="efficientnet_lite0", help="as in nsl adapt")
     parser.add_argument("--image-size", type=int, help="side of the images it reads")
     parser.add_argument("--draws", type=int, default=100, help="tasks per number (default 100)")
+    parser.add_argument(
+        "--static-draws", type=int, default=10, help="of them for method static (default 10)"
+    )
     parser.add_argument(
         "--finetuning-draws", type=int, default=10, help="of them for finetuning (default 10)"
     )

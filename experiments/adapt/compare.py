@@ -27,7 +27,7 @@ from neural_similarity.adapt import (
 from .finetuning import RATES, WAYS, BelowLastBlocks, finetune
 from .pools import Draw, draws, subset
 
-__all__ = ["compare_finetuning", "compare_heads", "reference_names"]
+__all__ = ["compare_finetuning", "compare_heads", "compare_static", "reference_names"]
 
 Accuracies = dict[str, list[float]]
 _REFERENCES = {"scikit-learn, C=1": 1.0, "scikit-learn, C=30, unit length": 30.0}
@@ -72,6 +72,26 @@ def compare_heads(
         "seconds": {name: fmean(values) for name, values in seconds.items()},
         "estimates": estimates,
         "inside_interval": inside,
+    }
+
+
+def compare_static(data: TrainingImages, n_way: int, n_shot: int, count: int) -> dict[str, Any]:
+    """The method ``static`` on the first of the same tasks; it takes a minute a task."""
+    accuracies, seconds, parameters = [], [], 0
+    for draw in draws(data, n_way, n_shot, count):
+        part = subset(data, draw.rows, draw.labels)
+        rows = torch.arange(len(part))
+        start = time.perf_counter()
+        adapter = make_adapter("static", part)
+        learned = adapter.fit(rows[: draw.n_train])
+        seconds.append(time.perf_counter() - start)
+        scores = adapter.scores(learned, rows[draw.n_train :])
+        accuracies.append((scores.argmax(1) == draw.labels[draw.n_train :]).float().mean().item())
+        parameters = sum(tensor.numel() for tensor in learned.values())
+    return {
+        "accuracies": {"static": accuracies},
+        "seconds": {"static": fmean(seconds)},
+        "parameters": {"static": parameters},
     }
 
 

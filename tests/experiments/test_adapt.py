@@ -7,9 +7,11 @@ from PIL import Image
 from support.adapt_cases import EYE, pictures
 
 from experiments.adapt import compare, finetuning
+from experiments.adapt.page import write_page
 from experiments.adapt.pools import draws, embed_pool, photographs, subset
-from experiments.adapt.tables import all_tables
 from experiments.records import write_record
+
+ABOUT = {"pool": "birds", "backbone": "eye", "image_size": 8, "n_way": 2}
 
 
 @pytest.fixture
@@ -45,11 +47,32 @@ def test_every_way_is_measured_and_written(data, tmp_path):
     assert all(
         len(values) == 2 and np.min(values) > 0.5 for values in result["accuracies"].values()
     )
-    about = {"pool": "birds", "backbone": "eye", "image_size": 8, "n_way": 2, "n_shot": 5}
-    write_record(tmp_path / "results" / "a.json", {**about, **result})
-    text = all_tables(tmp_path / "results")
-    assert "| method | 2 ways, 5 |" in text
-    assert all(f"| {name} |" in text for name in names)
+    write_record(tmp_path / "results" / "heads.json", {**ABOUT, "n_shot": 5, **result})
+    (tmp_path / "pictures").mkdir()
+    page, picture = write_page(tmp_path / "results", tmp_path)
+    assert "| method | 2 ways, 5 |" in page.read_text()
+    assert all(f"| {name} |" in page.read_text().replace("`", "") for name in names)
+    assert picture.stat().st_size > 1000
+
+
+def test_the_page_says_who_is_best_on_the_same_tasks(tmp_path):
+    """Worked by hand: pairs of tasks, where one method saw only the first two."""
+    heads = {"auto": [0.6, 0.6, 0.6], "linear": [0.6, 0.8, 0.7], "ridge": [0.5, 0.5, 0.5]}
+    heads |= {"proto": [0.5, 0.5, 0.5], "laplace": [0.5, 0.5, 0.5]}
+    record = {"accuracies": heads, "seconds": dict.fromkeys(heads, 0.25)}
+    tuned = {"accuracies": {"static": [0.7, 0.8]}, "seconds": {"static": 7.0}}
+    results = tmp_path / "results"
+    write_record(results / "heads.json", {**ABOUT, "n_shot": 5, **record})
+    write_record(
+        results / "static.json", {**ABOUT, "n_shot": 5, **tuned, "parameters": {"static": 1234}}
+    )
+    (tmp_path / "pictures").mkdir()
+    text = write_page(results, tmp_path)[0].read_text()
+    assert "-10.0 points from `linear`" in text
+    assert "is below by more than its interval here: birds, eye, 2 ways, 5." in text
+    assert "| `linear` | 3 | 70.0 ± 24.8 |  | 2,562 | 0.2 |" in text
+    # The differences 10 and 0: mean 5, and 12.706 standard errors of 5.
+    assert "| `static` | 2 | 75.0 ± 63.5 | 5.0 ± 63.5 | 1,234 | 7.0 |" in text
 
 
 @pytest.mark.parametrize("way", finetuning.WAYS)

@@ -1,0 +1,93 @@
+"""What was measured, by pool, backbone, ways and shots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..intervals import Estimate, over_episodes, over_seeds
+from ..records import read_record
+
+__all__ = ["HEADS", "Cell", "Study", "read_studies"]
+
+HEADS = ("linear", "ridge", "proto", "laplace")
+_FEATURES = 1280  # of every EfficientNet-Lite
+
+
+@dataclass
+class Cell:
+    """The results of tasks with the same number of ways and shots.
+
+    Attributes:
+        accuracies: by method, one a task. Methods share their tasks; some have only the first ones.
+        seconds: by method, the mean time to learn a task.
+        parameters: by method, how many numbers are learned.
+        tuned: the methods that change the network, not only the classifier.
+    """
+
+    n_way: int
+    n_shot: int
+    accuracies: dict[str, list[float]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    parameters: dict[str, int] = field(default_factory=dict)
+    tuned: list[str] = field(default_factory=list)
+
+    def add(self, record: dict[str, Any]) -> None:
+        """The results of a file."""
+        self.accuracies |= record["accuracies"]
+        self.seconds |= record["seconds"]
+        if "parameters" in record:
+            self.parameters |= record["parameters"]
+            self.tuned += record["parameters"]
+        else:
+            self.parameters |= dict.fromkeys(record["accuracies"], self.n_way * (_FEATURES + 1))
+
+    def accuracy(self, method: str) -> Estimate:
+        return _mean(self.accuracies[method]).times(100)
+
+    def difference(self, method: str, other: str) -> Estimate:
+        """In points, on the tasks that both have."""
+        pairs = zip(self.accuracies[method], self.accuracies[other], strict=False)
+        return _mean([a - b for a, b in pairs]).times(100)
+
+    def best_head(self) -> str:
+        known = [name for name in HEADS if name in self.accuracies]
+        return max(known, key=lambda name: self.accuracy(name).mean)
+
+
+@dataclass
+class Study:
+    """All results of a pool with a backbone."""
+
+    pool: str
+    backbone: str
+    image_size: int
+    cells: dict[tuple[int, int], Cell]
+
+    def methods(self) -> list[str]:
+        """Those that every cell has."""
+        cells = list(self.cells.values())
+        return [
+            name for name in cells[0].accuracies if all(name in cell.accuracies for cell in cells)
+        ]
+
+
+def _mean(values: Sequence[float]) -> Estimate:
+    """With its interval over tasks; Student's if there are few."""
+    return over_seeds(values) if len(values) < 30 else over_episodes(values)
+
+
+def read_studies(folder: Path) -> list[Study]:
+    """From all files in a folder, in the order of backbones and pools."""
+    files: Iterable[Path] = sorted(folder.rglob("*.json"))
+    studies: dict[tuple[int, str, str], Study] = {}
+    for record in filter(None, map(read_record, files)):
+        key = record["image_size"], record["backbone"], record["pool"]
+        study = studies.setdefault(key, Study(key[2], key[1], key[0], {}))
+        where = record["n_way"], record["n_shot"]
+        study.cells.setdefault(where, Cell(*where)).add(record)
+    for study in studies.values():
+        study.cells = dict(sorted(study.cells.items()))
+    return [studies[key] for key in sorted(studies, key=lambda k: (k[1], -k[0], k[2]))]

@@ -1,0 +1,119 @@
+"""The page of results, ``docs/adapt-results.md``, and its picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from neural_similarity._io import whole_file
+
+from ..intervals import Estimate
+from ..markdown import paragraph, table
+from .cells import HEADS, Cell, Study, read_studies
+from .picture import draw_shots
+
+__all__ = ["page_text", "write_page"]
+
+_DOCS = Path(__file__).parents[2] / "docs"
+_PICTURE = "pictures/adapt-shots.png"
+_START = """
+Measured by `python -m experiments.adapt`; every number below comes from its files. A task is some
+classes and some images of each. A classifier learns from these and is tested on other images of the
+classes. All ways get the same tasks. Numbers are percent, with the 95% interval of the mean over
+tasks.
+
+The networks were trained on ImageNet. mini-ImageNet is a part of it, and some of the birds and
+kinds of cars are among its classes. So all accuracies are higher than on things that the network
+has never seen. What the tables can say is which way is better on the same features.
+
+Settings were chosen on other classes: ten other birds, and the validation classes of mini-ImageNet.
+Five of the cars served for choices too.
+
+`auto` is what `nsl adapt` does without `--method`. "scikit-learn" is its logistic regression on the
+features of the same network, as ten lines of code would use it. Whatever is tuned, the result is
+one plain network: the ONNX file of an adapted `efficientnet_lite0` has 13.8 MB.
+"""
+
+
+def write_page(results: Path, docs: Path = _DOCS) -> list[Path]:
+    """Write page and picture from the files in a folder."""
+    studies = read_studies(results)
+    page, picture = docs / "adapt-results.md", docs / _PICTURE
+    draw_shots(studies, picture)
+    with whole_file(page) as file:
+        file.write_text(page_text(studies), encoding="utf-8")
+    return [page, picture]
+
+
+def page_text(studies: list[Study]) -> str:
+    parts = ["# Which way to adapt is best?", *map(paragraph, _START.split("\n\n"))]
+    parts += [f"![Ways to adapt beside linear]({_PICTURE})", _verdict(studies)]
+    for study in studies:
+        name = f"{study.pool[0].upper()}{study.pool[1:]}"
+        parts.append(f"## {name}, {study.backbone}, {study.image_size} pixels\n")
+        parts.append(_accuracies(study))
+        parts += [_costs(cell) for cell in study.cells.values() if cell.tuned]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _verdict(studies: list[Study]) -> str:
+    """Where the automatic choice is furthest below the best head, and how static compares."""
+    cells = [(study, cell) for study in studies for cell in study.cells.values()]
+    behind = [(cell.difference("auto", cell.best_head()), study, cell) for study, cell in cells]
+    gap, study, cell = min(behind, key=lambda entry: entry[0].mean)
+    half = _half(cell.accuracy("auto"))
+    below = [
+        f"{s.pool}, {s.backbone}, {c.n_way} ways, {c.n_shot}"
+        for d, s, c in behind
+        if -d.mean > _half(c.accuracy("auto"))
+    ]
+    text = (
+        f"In {len(behind)} comparisons, `auto` is furthest below the head that turned out to be "
+        f"the best on {study.pool} ({study.backbone}, {study.image_size} pixels), {cell.n_way} "
+        f"ways and {cell.n_shot} image(s) a class: {gap.mean:+.1f} points from "
+        f"`{cell.best_head()}`, where the interval of `auto` is ± {half:.1f}. "
+    )
+    if below:
+        text += f"It is below by more than its interval here: {'; '.join(below)}."
+    else:
+        text += "Nowhere is it below by more than its interval."
+    return paragraph(text)
+
+
+def _accuracies(study: Study) -> str:
+    head = ["method", *(f"{c.n_way} ways, {c.n_shot}" for c in study.cells.values())]
+    names = study.methods()
+    order = [n for n in ("auto", *HEADS) if n in names]
+    order += [n for n in names if n not in order]
+    rows = [[_name(n), *(_plus_minus(c.accuracy(n)) for c in study.cells.values())] for n in order]
+    counts = sorted({len(cell.accuracies["auto"]) for cell in study.cells.values()})
+    tasks = " or ".join(map(str, counts))
+    return f"Ways, and images a class to learn from; {tasks} tasks a column.\n\n{table(head, rows)}"
+
+
+def _costs(cell: Cell) -> str:
+    """Ways that tune the network, beside ``linear`` on the same tasks."""
+    rows = []
+    for name in ["linear", *sorted(cell.tuned, key=lambda name: name != "static")]:
+        difference = "" if name == "linear" else _plus_minus(cell.difference(name, "linear"))
+        rows.append(
+            [_name(name), str(len(cell.accuracies[name])), _plus_minus(cell.accuracy(name)),
+             difference, f"{cell.parameters[name]:,}", f"{cell.seconds[name]:.1f}"]
+        )  # fmt: skip
+    head = ["method", "tasks", "accuracy", "minus `linear`, same tasks", "numbers learned",
+            "seconds a task"]  # fmt: skip
+    return (
+        f"Tuning the last layers, {cell.n_way} ways and {cell.n_shot} images a class. Seconds are "
+        f"of one thread on a machine with other work.\n\n{table(head, rows)}"
+    )
+
+
+def _name(method: str) -> str:
+    return f"`{method}`" if method in ("auto", "static", *HEADS) else method
+
+
+def _half(estimate: Estimate) -> float:
+    return 0.0 if estimate.high is None else estimate.high - estimate.mean
+
+
+def _plus_minus(estimate: Estimate) -> str:
+    return f"{estimate.mean:.1f} ± {_half(estimate):.1f}"
