@@ -164,6 +164,23 @@ def test_a_row_of_table_6_says_what_its_step_was_measured_to_cost():
     assert f"takes {row[1]} of the dynamic NSN's time" in ON_CIFAR_FS.row("wide-time").deviation
 
 
+def test_the_readme_says_how_fast_involution_was_measured_to_be():
+    tables = measured("family")
+    spans = []
+    for way in ("forward", "forward and backward"):
+        titles = [f"involution 7×7, {way}, {size}" for size in ("(8, 32, 56)", "(16, 64, 28)")]
+        ratios = [tables[title]["usual way"]["ratio"] for title in titles]
+        spans.append(f"{min(ratios):.1f} to {max(ratios):.1f} times")
+        for title in titles:
+            ours, usual = (m["ratio"] for m in tables[f"{title}, peak memory, MB"].values())
+            assert ours / usual < 0.11
+    text = " ".join((FOLDER.parent / "README.md").read_text(encoding="utf-8").split())
+    assert (
+        f"Involution 7×7 runs {spans[0]} as fast as its usual form, {spans[1]} with its backward "
+        "pass, in a tenth of the memory (one thread, " in text
+    )
+
+
 def test_a_file_that_is_named_is_the_newest():
     named = re.findall(r"results/(\w+?)-[\d-]+\.json", "".join(SECTIONS.values()))
     assert {"throughput", "wide_step"} <= set(named)

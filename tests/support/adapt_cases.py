@@ -21,6 +21,15 @@ METHODS = {name: PREDICTOR if name == "dynamic" else None for name in adapt_meth
 EYE = FeatureExtractor(nn.AvgPool2d(4), SEEN, "eye")
 """A backbone that has learned nothing."""
 
+COUNTS = (4, 3, 5)
+"""Images of each class in the folder that the command is run on."""
+PLAIN = ("--backbone", "plain.safetensors")
+THEIRS = (
+    "adapt", "mine", "--out", "birds", "--image-size", 8, "--mean", "0.5,0.5,0.5",
+    "--std", "0.2,0.2,0.2", "--backbone",
+)  # fmt: skip
+"""The command with a function of somebody else, whose name comes next."""
+
 
 def network(similarity: object = None) -> nn.Module:
     """Random kernels; BatchNorm has seen images, and predictions are not the identity."""

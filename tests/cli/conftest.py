@@ -1,0 +1,36 @@
+"""What ``nsl adapt`` and ``nsl predict`` are run on."""
+
+import shutil
+
+import pytest
+from PIL import Image
+from support.adapt_cases import COUNTS, METHODS, backbone, pictures
+from support.command import nsl
+
+from neural_similarity.adapt import save_backbone
+from neural_similarity.ops.similarity_conv import compiled
+
+
+@pytest.fixture(scope="session")
+def images_and_backbones(tmp_path_factory):
+    """A folder of images and backbones of both kinds, to be copied."""
+    folder = tmp_path_factory.mktemp("given")
+    images, labels = pictures(COUNTS, size=(12, 9))
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        (folder / "mine" / label).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / "mine" / label / f"{number}.png")
+    for name, similarity in (("plain", None), ("dynamic", METHODS["dynamic"])):
+        made = backbone(similarity)
+        file = folder / f"{name}.safetensors"
+        save_backbone(file, made.module, made.source, made.preprocessing, card="Its card.")
+    return folder
+
+
+@pytest.fixture
+def run_beside_images(images_and_backbones, capsys, monkeypatch, tmp_path):
+    """The command, beside a folder of images and backbones of both kinds."""
+    shutil.copytree(images_and_backbones, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    compiled.load()  # from the usual cache, before there is an empty one
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return lambda *arguments: nsl(capsys, monkeypatch, *arguments)
