@@ -19,7 +19,7 @@ from .batches import Images, Tasks
 from .config import FewShotConfig
 from .evaluate import Evaluator
 from .methods.base import Method
-from .methods.proto import Proto
+from .methods.metric.proto import Proto
 from .network import FewShotNetwork
 from .runs import FewShotRun
 from .training_data import EpisodeLoader, base_augment, base_classes

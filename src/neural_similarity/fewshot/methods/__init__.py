@@ -1,24 +1,16 @@
-"""Few-shot methods, one a file; importing this package registers all of them."""
+"""Few-shot methods, one a file; importing this package registers all of them.
 
-from . import (
-    baseline_pp,
-    dynamic,
-    finetune,
-    laplace,
-    linear,
-    maml,
-    matching,
-    meta_dynamic,
-    meta_static,
-    nearest,
-    proto,
-    r2d2,
-    relation,
-    ridge,
-    static,
-)
+They are in rooms by what an episode does: ``metric`` compares queries with support images,
+``classifiers`` fit a classifier on features, ``gradient`` takes steps through the network, and
+``similarity`` has the paper's own methods. ``base`` says what a method is.
+"""
+
 from .base import FeatureMethod, Method
+from .classifiers import baseline_pp, laplace, linear, r2d2, ridge
+from .gradient import finetune, maml
+from .metric import matching, nearest, proto, relation
 from .registry import create_method, list_methods, register_method
+from .similarity import dynamic, meta_dynamic, meta_static, static
 
 __all__ = [
     "FeatureMethod",
