@@ -3,6 +3,6 @@
 The support set fits no parameters: what is learned is in the network.
 """
 
-from . import matching, nearest, proto, relation
+from . import feat, matching, nearest, proto, relation, simpleshot
 
-__all__ = ["matching", "nearest", "proto", "relation"]
+__all__ = ["feat", "matching", "nearest", "proto", "relation", "simpleshot"]
