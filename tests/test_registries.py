@@ -12,7 +12,7 @@ from neural_similarity.data import DatasetInfo, dataset_info, register_dataset
 from neural_similarity.data import registry as data_sets
 from neural_similarity.fewshot import create_method
 from neural_similarity.fewshot.methods import registry as methods
-from neural_similarity.fewshot.methods.proto import Proto
+from neural_similarity.fewshot.methods.metric.proto import Proto
 from neural_similarity.models import registry as models
 from neural_similarity.structures import base
 

@@ -14,7 +14,7 @@ from neural_similarity.adapt import methods as adapters
 from neural_similarity.adapt.methods import make_adapter
 from neural_similarity.adapt.training_images import embed_images
 from neural_similarity.fewshot import create_method, list_methods
-from neural_similarity.fewshot.methods.ridge import RIDGES
+from neural_similarity.fewshot.methods.classifiers.ridge import RIDGES
 
 N_WAY, N_SHOT, N_QUERY = 3, 4, 5
 

@@ -7,7 +7,8 @@ import pytest
 from support.command import nsl, nsl_process, one_line
 from support.fewshot_runs import SMALL
 
-from neural_similarity.fewshot import FewShotRun
+from neural_similarity.cli.shared.fewshot_methods import METHOD_LINES
+from neural_similarity.fewshot import FewShotRun, create_method, list_methods
 from neural_similarity.train import Run, TrainConfig
 
 
@@ -55,6 +56,25 @@ def test_methods_side_by_side_share_a_plain_network(run, tmp_path, monkeypatch):
     assert untimed[0] == untimed[1]
     other = run("--config", "tiny.json", "--method", methods, "--resume", "--out", "all")
     assert "expected the settings the runs began with, got others" in one_line(other)
+
+
+def test_help_lists_all_methods_and_which_are_transductive(run):
+    assert list(METHOD_LINES) == list_methods()
+    for name, line in METHOD_LINES.items():
+        assert line.endswith(" (transductive)") == create_method(name).transductive, name
+    text = run("--help").out
+    lines = [f"{name:22}{line}" for name, line in METHOD_LINES.items()]
+    assert all(line in text for line in lines)
+    assert max(map(len, lines)) < 100
+
+
+def test_a_transductive_method_from_the_command(run):
+    done = run("train", "--method", "bd_cspn", "--config", "tiny.json", "--out", "cspn")
+    assert done.code == 0, done.err
+    tested = run("eval", "cspn", "--shots", "2", "--episodes", "3")
+    assert re.search(r"bd_cspn 3-way 2-shot: accuracy .* transductive, 0 adapted", tested.out)
+    options = ("--method", "tim", "--set", "method_options.steps=0", "--out", "bad")
+    assert "steps to be a whole number of at least 1" in one_line(run("train", *options))
 
 
 def test_one_method_trained_then_tested(run, tmp_path):

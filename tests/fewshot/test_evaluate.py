@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from neural_similarity.fewshot import (
     query_labels,
     train_method,
 )
+from neural_similarity.fewshot.methods.metric.proto import Proto
 from neural_similarity.fewshot.training_data import load_split
 
 
@@ -228,3 +230,74 @@ def test_two_processes_find_what_one_finds(run, tmp_path):
         assert other["accuracies"] == record["accuracies"]
         assert other["mean"] == record["mean"]
         assert other["environment"]["processes"] == 2
+
+
+@dataclass(frozen=True)
+class Peeking(Proto):
+    """It shifts queries by their own mean, which takes all of them, and does not say so."""
+
+    name: ClassVar[str] = "peeking"
+
+    def feature_scores(self, network, support, query):
+        return super().feature_scores(network, support, query - query.mean(1, keepdim=True))
+
+
+@dataclass(frozen=True)
+class Guessing(Proto):
+    """It knows at which places the queries of a class are."""
+
+    name: ClassVar[str] = "guessing"
+
+    def feature_scores(self, network, support, query):
+        places = torch.arange(query.shape[1]) * support.shape[1] // query.shape[1]
+        return torch.eye(support.shape[1])[places].expand(len(query), -1, -1)
+
+
+@dataclass(frozen=True)
+class Honest(Peeking):
+    name: ClassVar[str] = "honest"
+    transductive: ClassVar[bool] = True
+
+
+@pytest.mark.parametrize("count", [3, 9])  # as many episodes as are checked at most, and more
+def test_an_inductive_method_cannot_peek(trained, count):
+    network, dataset = trained.load_network(), load_split(trained.config, "test")
+    mean, std = trained.normalisation()
+    episodes = Episodes(dataset.labels, 3, 2, 4, 5, count)
+    for method in (Peeking(), Guessing()):
+        with pytest.raises(
+            ns.RunError, match=f"{method.name}: expected the same scores of a query"
+        ):
+            evaluate_method(method, network, dataset, episodes, mean=mean, std=std)
+    honest = evaluate_method(Honest(), network, dataset, episodes, mean=mean, std=std)
+    assert honest.inference == "transductive"
+    allowed = evaluate_method(Peeking("batch"), network, dataset, episodes, mean=mean, std=std)
+    assert allowed.inference == "transductive"
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("laplacianshot", {}), ("tim", {"steps": 5}), ("transductive_finetune", {"epochs": 2})],
+)
+def test_a_run_of_a_transductive_method(method, options, tmp_path):
+    config = replace(SMALL, method=method, method_options=options, episodes=6, epochs=1.0)
+    run = train_method(config, tmp_path / "run")
+    (record,) = run.evaluate([Trial(1)])
+    assert record["inference"] == "transductive"
+    assert (record["batch_norm"], record["episodes"]) == ("running", 6)
+    evaluations = [line for line in run.metrics() if line["kind"] == "eval"]
+    assert {line["validated_by"] for line in evaluations} == {"proto"}
+
+
+def test_a_test_centres_by_the_mean_of_the_base_images(tmp_path):
+    run = train_method(replace(SMALL, method="simpleshot", epochs=1.0), tmp_path / "run")
+    (record,) = run.evaluate([Trial(1)])
+    network, dataset = run.load_network(), load_split(run.config, "test")
+    mean, std = run.normalisation()
+    base = load_split(run.config, "train")
+    network.base_mean = network((base.images / 255 - mean[0]) / std[0]).mean(0).detach()
+    episodes = Episodes(dataset.labels, 3, 1, 4, 0, 30)
+    method = run.config.build_method()
+    result = evaluate_method(method, network, dataset, episodes, mean=mean, std=std)
+    assert record["inference"] == result.inference == "inductive"
+    assert record["accuracies"] == pytest.approx(result.accuracies)

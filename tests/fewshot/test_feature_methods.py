@@ -9,9 +9,9 @@ from support.fewshot_cases import episodes, features, made
 from torch import nn
 
 from neural_similarity.fewshot import as_tasks, query_labels
-from neural_similarity.fewshot.methods.baseline_pp import CosineClassifier
-from neural_similarity.fewshot.methods.matching import FullContext
-from neural_similarity.fewshot.methods.ridge import RIDGES
+from neural_similarity.fewshot.methods.classifiers.baseline_pp import CosineClassifier
+from neural_similarity.fewshot.methods.classifiers.ridge import RIDGES
+from neural_similarity.fewshot.methods.metric.matching import FullContext
 
 # In float64 the two ways to compute differ by rounding alone.
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}

@@ -11,12 +11,12 @@ import neural_similarity as ns
 from neural_similarity.errors import RunError, ShapeError
 from neural_similarity.fewshot import FewShotConfig, FewShotRun, create_method, train_method
 from neural_similarity.fewshot.inner_loop.logistic import minimise_cross_entropy, principal_basis
-from neural_similarity.fewshot.methods.laplace import (
+from neural_similarity.fewshot.methods.classifiers.laplace import (
     classifier_rows,
     fit_laplace,
     gaussian_prior,
 )
-from neural_similarity.fewshot.methods.linear import (
+from neural_similarity.fewshot.methods.classifiers.linear import (
     STRENGTHS,
     balanced,
     choose_strength,

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.fewshot_cases import IMAGE, N_QUERY, N_WAY, backbone, episodes, made, network_of
+from support.fewshot_cases import (
+    IMAGE,
+    N_QUERY,
+    N_WAY,
+    backbone,
+    episodes,
+    made,
+    network_of,
+    with_base_mean,
+)
 from torch import nn
 
 import neural_similarity as ns
@@ -21,6 +30,8 @@ from neural_similarity.fewshot import (
 
 METHODS = list_methods()
 FROM_FEATURES = [name for name in METHODS if create_method(name).from_features]
+TRANSDUCTIVE = [name for name in METHODS if create_method(name).transductive]
+INDUCTIVE = [name for name in METHODS if name not in TRANSDUCTIVE]
 
 
 def batch_of(method):
@@ -29,7 +40,31 @@ def batch_of(method):
     return as_tasks(*episodes())
 
 
-@pytest.mark.parametrize("name", METHODS)
+def test_which_methods_are_transductive():
+    assert TRANSDUCTIVE == ["bd_cspn", "laplacianshot", "pt_map", "tim", "transductive_finetune"]
+    assert create_method("tim").inference == "transductive"
+    assert create_method("proto").inference == "inductive"
+    assert create_method("proto", batch_norm="batch").inference == "transductive"
+
+
+@pytest.mark.parametrize("name", TRANSDUCTIVE)
+def test_queries_of_an_episode_influence_each_other_in_any_order(name):
+    """Episodes do not, and a query has no place from which its class could be guessed."""
+    method, network = made(name)
+    support, query = episodes()
+    queries = query.flatten(1, 2)
+    order = torch.randperm(queries.shape[1])
+    with torch.no_grad():
+        scores = method.scores(network, support, queries)
+        alone = method.scores(network, support[1:], queries[1:])
+        mixed = method.scores(network, support[1:], queries[1:, order])
+        fewer = method.scores(network, support[1:], queries[1:, :5])
+    torch.testing.assert_close(alone[0], scores[1], rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(mixed[0], scores[1, order], rtol=1e-7, atol=1e-9)
+    assert not torch.allclose(fewer[0], scores[1, :5], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", INDUCTIVE)
 def test_scores_of_each_query_alone(name):
     """No query tells of another, and no episode of another."""
     method, network = made(name)
@@ -110,7 +145,7 @@ def test_training_lowers_the_loss(name):
 def test_any_module_that_returns_features(name):
     method = create_method(name)
     plain = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).double()
-    network = method.build(plain, N_WAY, IMAGE).eval()
+    network = with_base_mean(method, method.build(plain, N_WAY, IMAGE).eval())
     assert network.map_shape == (4, 6, 6)
     support, query = episodes(1)
     with torch.no_grad():
@@ -120,7 +155,7 @@ def test_any_module_that_returns_features(name):
 
 
 def test_which_methods_embed_once():
-    adapt_more = {"maml", "meta_dynamic", "meta_static", "static"}
+    adapt_more = {"maml", "meta_dynamic", "meta_static", "static", "transductive_finetune"}
     assert adapt_more <= set(METHODS) - set(FROM_FEATURES)
     assert not create_method("finetune", tune="all").from_features
 
@@ -128,10 +163,12 @@ def test_which_methods_embed_once():
 def test_the_table_of_methods_is_right():
     """docs/fewshot.md: names, what they train on, and how many numbers a CNN-4 adapts."""
     text = (Path(__file__).parents[2] / "docs" / "fewshot.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \|.*\| (\w+) \| ([\d,]+) \|$", text, re.MULTILINE)
-    assert sorted(name for name, _, _ in rows) == METHODS
-    for name, trains_on, adapted in rows:
+    row = r"^\| `(\w+)` \|.*\| (\w+) \| (\w+) \| ([\d,]+) \|$"
+    rows = re.findall(row, text, re.MULTILINE)
+    assert sorted(name for name, *_ in rows) == METHODS
+    for name, inference, trains_on, adapted in rows:
         method = create_method(name)
+        assert method.inference == inference, name
         network = ns.create_model("cnn4", 64, method.similarity, image_size=32)
         network = method.build(network, 5, (3, 32, 32))
         assert method.adapted(network, 5) == int(adapted.replace(",", "")), name

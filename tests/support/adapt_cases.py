@@ -10,7 +10,7 @@ import neural_similarity as ns
 from neural_similarity.adapt import FeatureExtractor, Preprocessing
 from neural_similarity.adapt import methods as adapt_methods
 from neural_similarity.adapt.backbones.files import network_source
-from neural_similarity.fewshot.methods.laplace import classifier_rows
+from neural_similarity.fewshot.methods.classifiers.laplace import classifier_rows
 
 SEEN = Preprocessing(8, (0.5, 0.4, 0.3), (0.25, 0.26, 0.27))
 OPTIONS = {"width": 4, "growth": (1, 2), "depths": (1, 1), "hidden": None}

@@ -24,7 +24,15 @@ def backbone(similarity: str | None = None, **options: object) -> nn.Module:
 
 
 def network_of(method: Method, num_classes: int = N_WAY) -> FewShotNetwork:
-    return method.build(backbone(method.similarity), num_classes, IMAGE).eval()
+    network = method.build(backbone(method.similarity), num_classes, IMAGE).eval()
+    return with_base_mean(method, network)
+
+
+def with_base_mean(method: Method, network: FewShotNetwork) -> FewShotNetwork:
+    """The network with some mean feature of base images, if the method needs it."""
+    if method.needs_base_mean:
+        network.base_mean = 0.1 * torch.randn(network.num_features).double()
+    return network
 
 
 def episodes(count: int = 2, n_shot: int = N_SHOT) -> tuple[Tensor, Tensor]:
@@ -42,8 +50,8 @@ def features(count: int = 2, size: int = 5, n_shot: int = N_SHOT) -> tuple[Tenso
 
 
 def made(name: str, **options: object) -> tuple[Method, FewShotNetwork]:
-    """A method and its network; what tunes for epochs does so for few."""
-    if hasattr(create_method(name), "epochs"):
-        options = {"epochs": 3, **options}
-    method = create_method(name, **options)
+    """A method and its network; what takes many steps takes few, and nothing is dropped."""
+    few = {"epochs": 3, "steps": 8, "dropout": 0.0}
+    own = {option: value for option, value in few.items() if hasattr(create_method(name), option)}
+    method = create_method(name, **{**own, **options})
     return method, network_of(method)

@@ -5,7 +5,7 @@ from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.fewshot import Tasks, as_tasks
-from neural_similarity.fewshot.methods.maml import MAML
+from neural_similarity.fewshot.methods.gradient.maml import MAML
 
 from .fewshot_runs import SMALL
 

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..fewshot.inner_loop.support_sgd import SupportSGD
-from ..fewshot.methods.laplace import fit_laplace, gaussian_prior
-from ..fewshot.methods.linear import fit_linear
-from ..fewshot.methods.ridge import fit_ridge
+from ..fewshot.methods.classifiers.laplace import fit_laplace, gaussian_prior
+from ..fewshot.methods.classifiers.linear import fit_linear
+from ..fewshot.methods.classifiers.ridge import fit_ridge
 
 __all__ = [
     "SCALE", "class_weights", "laplace", "linear", "logistic", "prototypes", "ridge", "tuned",
@@ -52,13 +52,19 @@ def prototypes(features: Tensor, labels: Tensor, n_way: int) -> nn.Linear:
 
 
 def ridge(features: Tensor, labels: Tensor, n_way: int) -> nn.Linear:
-    """Ridge regression by :func:`~neural_similarity.fewshot.methods.ridge.fit_ridge`."""
+    """Ridge regression.
+
+    By :func:`~neural_similarity.fewshot.methods.classifiers.ridge.fit_ridge`.
+    """
     weight, bias = fit_ridge(features, labels, n_way, class_weights(labels, n_way))
     return linear(SCALE * weight, SCALE * bias)
 
 
 def logistic(features: Tensor, labels: Tensor, n_way: int, mirrored: Tensor) -> nn.Linear:
-    """Logistic regression by :func:`~neural_similarity.fewshot.methods.linear.fit_linear`."""
+    """Logistic regression.
+
+    By :func:`~neural_similarity.fewshot.methods.classifiers.linear.fit_linear`.
+    """
     return linear(*fit_linear(features, labels, n_way, mirrored))
 
 
@@ -67,7 +73,7 @@ def laplace(
 ) -> nn.Linear:
     """The most probable classifier if its rows come from where those of the base classes come from.
 
-    By :func:`~neural_similarity.fewshot.methods.laplace.fit_laplace`.
+    By :func:`~neural_similarity.fewshot.methods.classifiers.laplace.fit_laplace`.
     """
     prior = gaussian_prior(base_classifier)
     return linear(*fit_laplace(features, labels, n_way, prior, mirrored))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .shared.fewshot_methods import methods_epilog
 from .shared.options import DataDir, Force
 from .shared.printing import print_json
 from .shared.settings import list_settings, wanted_settings
@@ -15,7 +16,7 @@ from .shared.settings import list_settings, wanted_settings
 __all__ = ["app"]
 
 app = typer.Typer(
-    invoke_without_command=True, rich_markup_mode=None,
+    invoke_without_command=True, rich_markup_mode=None, epilog=methods_epilog(),
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 

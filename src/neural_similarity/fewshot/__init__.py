@@ -9,14 +9,15 @@ Which method should I use? See ``docs/fewshot.md``. The main names:
 - :func:`plan_runs`, :func:`run_plan`: several methods at once. Networks that methods start from are
   trained first, and shared; :func:`read_plan` continues a plan that was stopped.
   :func:`order_runs` says alone which run starts from which.
-- :func:`evaluate_method`: the accuracy of a method on episodes, as a :class:`Result`.
+- :func:`evaluate_method`: the accuracy of a method on episodes, as a :class:`Result`;
+  :func:`mean_feature`: what methods centre features by.
 - :class:`Method`, :class:`FeatureMethod`, :func:`register_method`: for a method of your own.
 """
 
 from . import methods
 from .batches import Images, Tasks, as_tasks, query_labels
 from .config import FewShotConfig
-from .evaluate import Evaluator, Result, evaluate_method
+from .evaluate import Evaluator, Result, evaluate_method, mean_feature
 from .methods import FeatureMethod, Method, create_method, list_methods, register_method
 from .network import FewShotNetwork, batch_statistics, remove_classifier
 from .plan import FinishedRun, Plan, PlannedRun, plan_runs, read_plan, run_plan
@@ -43,6 +44,7 @@ __all__ = [
     "create_method",
     "evaluate_method",
     "list_methods",
+    "mean_feature",
     "methods",
     "order_runs",
     "plan_runs",

@@ -15,18 +15,20 @@ from torch import Tensor
 from ..convert.probe import evaluation
 from ..data import Episodes, MemorySet
 from ..data.loader import normalise
+from ..errors import RunError
 from ..train.distributed import World
 from .batches import query_labels
 from .methods.base import FeatureMethod, Method
 from .network import FewShotNetwork
 
-__all__ = ["Evaluator", "Result", "evaluate_method"]
+__all__ = ["Evaluator", "Result", "evaluate_method", "mean_feature"]
 
 Keep = Callable[[list[float], float], None]
 """Gets the accuracies of the next episodes, and the seconds they took."""
 
 _IMAGES, _EPISODES, _SLOW_EPISODES = 256, 300, 4  # at a time
 _COMPARED = 2**24  # numbers that a batch of episodes may compare, which is about 100 MB
+_ROUNDING = 1e-3  # of the largest score: far above rounding, far below what other queries change
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Result:
     adapted: int
     """How many parameters are fitted to the support set of an episode."""
     batch_norm: str
+    inference: str
+    """``"inductive"`` if queries are classified independently, else ``"transductive"``."""
     data: str
     data_copy: str
     seconds: float
@@ -61,14 +65,9 @@ class Result:
         count = len(self.accuracies)
         return 1.96 * stdev(self.accuracies) / sqrt(count) if count > 1 else float("inf")
 
-    @property
-    def inference(self) -> str:
-        """``"inductive"`` if queries are classified independently, else ``"transductive"``."""
-        return "inductive" if self.batch_norm == "running" else "transductive"
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a file."""
-        summary = {"mean": self.mean, "interval": self.interval, "inference": self.inference}
+        summary = {"mean": self.mean, "interval": self.interval}
         return {**summary, "episodes": len(self.accuracies), **asdict(self)}
 
 
@@ -95,6 +94,39 @@ def evaluate_method(
     return Evaluator(method, network, dataset, mean, std, world).run(episodes)
 
 
+@torch.no_grad()
+def mean_feature(
+    network: FewShotNetwork,
+    dataset: MemorySet,
+    world: World | None = None,
+    *,
+    mean: Sequence[float],
+    std: Sequence[float],
+) -> Tensor:
+    """The mean feature ``(D,)`` of all images of a data set.
+
+    Methods with ``needs_base_mean`` centre features by that of the base classes:
+    ``network.base_mean = mean_feature(network, base, mean=mean, std=std)``.
+
+    Args:
+        network: the trained network; it stays as it is.
+        dataset: images of the base classes.
+        world: the processes that share the images.
+        mean, std: the normalisation of the training images.
+    """
+    world, count = world or World(), len(dataset)
+    centre, spread = torch.tensor(mean), torch.tensor(std)
+    total = torch.zeros(network.num_features, dtype=torch.float64, device=world.device)
+    dtype = total.dtype
+    with evaluation(network):
+        for number, start in enumerate(range(0, count, _IMAGES)):
+            if number % world.size == world.rank:
+                images = normalise(dataset.images[start : start + _IMAGES], centre, spread)
+                features = network(images.to(world.device))
+                dtype, total = features.dtype, total + features.double().sum(0)
+    return (world.sum(total) / count).to(dtype)
+
+
 class Evaluator:
     """Tests a method on several sets of episodes; images are embedded once where possible.
 
@@ -115,6 +147,7 @@ class Evaluator:
         self.world = world or World()
         self._mean, self._std = torch.tensor(mean), torch.tensor(std)
         self._features: Tensor | None = None
+        self._checked = method.inference == "transductive"
 
     @torch.no_grad()
     def run(
@@ -181,17 +214,40 @@ class Evaluator:
 
     def _score(self, episodes: Episodes, numbers: range) -> Tensor:
         support, query, _ = episodes.batch(numbers.start, numbers.stop)
-        queries, method = query.flatten(1), self.method
-        if isinstance(method, FeatureMethod) and self._by_features():
-            features = self.embed()
-            scores = method.feature_scores(self.network, features[support], features[queries])
-        else:
-            images = self._images(support.flatten()).unflatten(0, support.shape)
-            query_images = self._images(queries.flatten()).unflatten(0, queries.shape)
-            scores = method.scores(self.network, images, query_images)
+        scores = self._scores(support, query.flatten(1))
+        if not self._checked:
+            self._check_inductive(support, query.flatten(1), scores)
+            self._checked = True
         labels = query_labels(query.shape[1], query.shape[2], scores.device)
         correct = scores.argmax(-1) == labels
         return correct.double().mean(1).cpu()
+
+    def _scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        """Scores of queries ``(B, Q)`` given support sets ``(B, n_way, n_shot)``, as indices."""
+        method = self.method
+        if isinstance(method, FeatureMethod) and self._by_features():
+            features = self.embed()
+            return method.feature_scores(self.network, features[support], features[queries])
+        images = self._images(support.flatten()).unflatten(0, support.shape)
+        query_images = self._images(queries.flatten()).unflatten(0, queries.shape)
+        return method.scores(self.network, images, query_images)
+
+    def _check_inductive(self, support: Tensor, queries: Tensor, scores: Tensor) -> None:
+        """Raise if the scores of a query change when the other queries are gone.
+
+        The same few episodes are scored both times, so that all else is equal.
+        """
+        few, all_queries = support[:_SLOW_EPISODES], queries[:_SLOW_EPISODES]
+        together = scores if len(few) == len(support) else self._scores(few, all_queries)
+        alone = self._scores(few, all_queries[:, -1:])
+        most = float(together.abs().max())
+        if not torch.allclose(alone, together[:, -1:], rtol=0, atol=_ROUNDING * most + 1e-9):
+            raise RunError(
+                f"{self.method.name}: expected the same scores of a query with and without the "
+                f"other queries of its episode, got different ones. An inductive method classifies "
+                f"every query independently. Set transductive = True in its class, and results "
+                f"will say so."
+            )
 
     def _images(self, rows: Tensor) -> Tensor:
         images = normalise(self.dataset.images[rows], self._mean, self._std)
@@ -220,6 +276,7 @@ class Evaluator:
             fingerprint=episodes.fingerprint(),
             adapted=method.adapted(self.network, episodes.n_way),
             batch_norm=method.batch_norm,
+            inference=method.inference,
             data=self.dataset.name,
             data_copy=self.dataset.fingerprint,
             seconds=seconds,

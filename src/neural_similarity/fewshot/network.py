@@ -31,6 +31,8 @@ class FewShotNetwork(nn.Module):
         map_shape: ``(channels, height, width)`` of the feature map before it is flattened;
             ``(D, 1, 1)`` if the features do not come from a map.
         frozen: keep the backbone in evaluation mode, BatchNorm included, even in training.
+        base_mean: the mean feature ``(D,)`` of the base images, for methods that need it; None
+            until someone sets it. It is not part of the weights.
 
     Example:
         >>> network = FewShotNetwork(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), (3, 6, 6))
@@ -43,6 +45,8 @@ class FewShotNetwork(nn.Module):
         self.backbone = remove_classifier(backbone)
         self.head: nn.Module = nn.Identity()
         self.frozen = False
+        self.base_mean: Tensor | None
+        self.register_buffer("base_mean", None, persistent=False)
         self.map_shape = _map_shape(backbone, image_shape)
         self.num_features = self.map_shape[0] * self.map_shape[1] * self.map_shape[2]
 

@@ -15,11 +15,11 @@ from ..train.folders import sharing
 from ..train.runs import RunFolder
 from ..train.settings import Settings
 from .config import FewShotConfig
-from .evaluate import Evaluator
+from .evaluate import Evaluator, mean_feature
 from .methods.base import Method
 from .network import FewShotNetwork
 from .result_file import ResultFile, read_result
-from .training_data import check_apart, load_split
+from .training_data import base_classes, check_apart, load_split
 
 __all__ = ["FewShotRun", "Trial"]
 
@@ -119,6 +119,9 @@ class FewShotRun(RunFolder[FewShotConfig]):
                     method = self._method(test)
                     network = self.load_network(test.which).to(world.device)
                     mean, std = self.normalisation()
+                    if method.needs_base_mean:
+                        base = base_classes(self.config)[0]
+                        network.base_mean = mean_feature(network, base, world, mean=mean, std=std)
                     evaluator = Evaluator(method, network, dataset, mean, std, world)
                     before = (test.which, test.batch_norm)
                 with sharing(file.path.parent) if world.first else nullcontext():

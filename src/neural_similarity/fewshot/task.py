@@ -19,7 +19,7 @@ from .batches import Images, Tasks
 from .config import FewShotConfig
 from .evaluate import Evaluator
 from .methods.base import Method
-from .methods.proto import Proto
+from .methods.metric.proto import Proto
 from .network import FewShotNetwork
 from .runs import FewShotRun
 from .training_data import EpisodeLoader, base_augment, base_classes
@@ -161,12 +161,14 @@ class FewShotTask:
 def validating_method(method: Method) -> Method:
     """The method that validates the weights.
 
-    That is the method itself, unless it learns from images and then tunes the network in every
-    episode, which takes seconds: then prototypes of its features validate it.
+    That is the method itself, unless it learns from images and a test does much more with them:
+    tunes the network in every episode, uses all queries of an episode, or the mean of all base
+    images. Then prototypes of its features validate it.
     """
-    if method.trains_on == "episodes" or method.from_features:
-        return method
-    return Proto(method.batch_norm)
+    slow = not method.from_features or method.transductive or method.needs_base_mean
+    if method.trains_on == "images" and slow:
+        return Proto(method.batch_norm)
+    return method
 
 
 def begin_with(network: FewShotNetwork, source: FewShotRun, config: FewShotConfig) -> None:

@@ -26,9 +26,9 @@ class FeatureExtractor:
         card: a description for people: data, recipe, results, limits.
         base_classifier: the classifier that the module was trained with, ``(classes, D + 1)``: a
             row of weights for each base class, then its bias, as
-            :func:`~neural_similarity.fewshot.methods.laplace.classifier_rows` returns them. It
-            reads the module's features as they are. Method ``laplace`` needs it; None if it is
-            unknown.
+            :func:`~neural_similarity.fewshot.methods.classifiers.laplace.classifier_rows` returns
+            them. It reads the module's features as they are. Method ``laplace`` needs it; None if
+            it is unknown.
     """
 
     module: nn.Module = field(repr=False)

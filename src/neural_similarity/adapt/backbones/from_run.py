@@ -12,7 +12,7 @@ from ...convert import merge
 from ...data import dataset_info
 from ...data.images import SEEN_SHARE
 from ...errors import RunError
-from ...fewshot.methods.laplace import classifier_rows
+from ...fewshot.methods.classifiers.laplace import classifier_rows
 from ...fewshot.network import remove_classifier
 from ...fewshot.runs import FewShotRun
 from ...models.backbone import Backbone

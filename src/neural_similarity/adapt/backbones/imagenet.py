@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from ...errors import UnknownNameError
-from ...fewshot.methods.laplace import classifier_rows
+from ...fewshot.methods.classifiers.laplace import classifier_rows
 from ...fewshot.network import remove_classifier
 from ...models import PretrainedWeights, create_model, list_models, model_weights
 from ...models.backbone import Backbone

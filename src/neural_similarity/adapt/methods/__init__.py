@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ...convert.switch import is_switched_off
 from ...errors import AttachError
-from ...fewshot.methods.dynamic import Dynamic
+from ...fewshot.methods.similarity.dynamic import Dynamic
 from ...nn.dynamic import DynamicLayer
 from .. import linear_heads as heads
 from ..backbones.extractor import FeatureExtractor

@@ -25,7 +25,7 @@ from ...convert import attach, merge
 from ...convert.switch import check_switched_on
 from ...errors import RunError, SkippedLayerWarning
 from ...fewshot.inner_loop.episode_parameters import BIAS, WEIGHT, Tensors, similarity_names
-from ...fewshot.methods.linear import balanced, choose_strength, fit_linear, inner_folds
+from ...fewshot.methods.classifiers.linear import balanced, choose_strength, fit_linear, inner_folds
 from ...nn.inventory import static_similarities
 from ...nn.static import StaticSimilarity
 from ...ops.effective_weight import Scope

@@ -20,9 +20,10 @@ _NOTE = (
     "Accuracy on episodes of classes that no method was trained on. The interval is 1.96 standard "
     "errors over episodes; it does not cover other seeds. Weights are the best on episodes of "
     "validation classes, or the last if there was no validation. Inductive: every query is "
-    "classified independently. Transductive: queries of an episode influence each other through "
-    "BatchNorm. Adapted parameters are those fitted to the support set of an episode. A plain "
-    "network that several methods start with is trained once."
+    "classified independently. Transductive: queries of an episode influence each other, through "
+    "BatchNorm or because the method looks at all of them; such methods profit from episodes with "
+    "equally many queries of every class, as these are. Adapted parameters are those fitted to the "
+    "support set of an episode. A plain network that several methods start with is trained once."
 )
 
 

@@ -1,33 +1,30 @@
-"""Few-shot methods, one a file; importing this package registers all of them."""
+"""Few-shot methods, one a file; importing this package registers all of them.
 
-from . import (
-    baseline_pp,
-    dynamic,
-    finetune,
-    laplace,
-    linear,
-    maml,
-    matching,
-    meta_dynamic,
-    meta_static,
-    nearest,
-    proto,
-    r2d2,
-    relation,
-    ridge,
-    static,
-)
+They are in rooms by what an episode does: ``metric`` compares queries with support images,
+``classifiers`` fit a classifier on features, ``gradient`` takes steps through the network,
+``similarity`` has the paper's own methods, and ``transductive`` those that look at all queries
+together. ``base`` says what a method is.
+"""
+
 from .base import FeatureMethod, Method
+from .classifiers import baseline_pp, laplace, linear, r2d2, ridge
+from .gradient import finetune, maml
+from .metric import feat, matching, nearest, proto, relation, simpleshot
 from .registry import create_method, list_methods, register_method
+from .similarity import dynamic, meta_dynamic, meta_static, static
+from .transductive import bd_cspn, laplacianshot, pt_map, tim, transductive_finetune
 
 __all__ = [
     "FeatureMethod",
     "Method",
     "baseline_pp",
+    "bd_cspn",
     "create_method",
     "dynamic",
+    "feat",
     "finetune",
     "laplace",
+    "laplacianshot",
     "linear",
     "list_methods",
     "maml",
@@ -36,9 +33,13 @@ __all__ = [
     "meta_static",
     "nearest",
     "proto",
+    "pt_map",
     "r2d2",
     "register_method",
     "relation",
     "ridge",
+    "simpleshot",
     "static",
+    "tim",
+    "transductive_finetune",
 ]

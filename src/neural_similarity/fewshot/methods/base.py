@@ -19,6 +19,10 @@ Evaluation, in outline, under ``torch.no_grad()`` (methods that need gradients e
     else:
         scores = method.scores(network, images[support], images[query].flatten(1, 2))
     correct = scores.argmax(-1) == query_labels(n_way, n_query)
+
+A method gets all queries of an episode at once, for speed. An inductive method must not use this:
+its scores of a query are the same whichever other queries are there, which evaluation checks. A
+method that does use it says so (``transductive``).
 """
 
 from __future__ import annotations
@@ -62,11 +66,24 @@ class Method(ABC):
     """The method whose trained backbone :meth:`build` takes; None starts from scratch."""
     needs_base_classifier: ClassVar[bool] = False
     """Whether scores use the classifier of base classes, so that it goes with the backbone."""
+    transductive: ClassVar[bool] = False
+    """Whether the method looks at all queries of an episode before it classifies any of them."""
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
             if name in {field.name for field in fields(self)}:
                 _check_option(type(self).__name__, name, getattr(self, name), kind)
+
+    @property
+    def inference(self) -> Literal["inductive", "transductive"]:
+        """Whether queries are classified independently, or influence each other."""
+        together = self.transductive or self.batch_norm == "batch"
+        return "transductive" if together else "inductive"
+
+    @property
+    def needs_base_mean(self) -> bool:
+        """Whether scores use ``network.base_mean``, the mean feature of the base images."""
+        return False
 
     @property
     def from_features(self) -> bool:
@@ -139,14 +156,18 @@ class FeatureMethod(Method):
             pairs = zip(support.split(1), query.split(1), strict=True)
             return torch.cat([self._scores(network, *pair) for pair in pairs])
 
-    def _scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
+    def embed_episodes(
+        self, network: FewShotNetwork, support: Tensor, query: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Features of support images and of queries, as :meth:`feature_scores` takes them."""
         # Support and queries form one batch, so that BatchNorm sees all of them in training.
         images = torch.cat((support.flatten(0, 2), query.flatten(0, 1)))
         features = self.embed(network, images)
         supports, queries = features.tensor_split([support.shape[:3].numel()])
-        return self.feature_scores(
-            network, supports.unflatten(0, support.shape[:3]), queries.unflatten(0, query.shape[:2])
-        )
+        return supports.unflatten(0, support.shape[:3]), queries.unflatten(0, query.shape[:2])
+
+    def _scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
+        return self.feature_scores(network, *self.embed_episodes(network, support, query))
 
 
 def _check_option(where: str, name: str, value: object, kind: Any) -> None:

@@ -11,10 +11,10 @@ from typing import ClassVar, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..network import FewShotNetwork
-from .base import FeatureMethod
+from ...network import FewShotNetwork
+from ..base import FeatureMethod
+from ..registry import register_method
 from .proto import squared_distances
-from .registry import register_method
 
 __all__ = ["Nearest"]
 

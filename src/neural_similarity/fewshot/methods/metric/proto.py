@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ..network import FewShotNetwork
-from .base import FeatureMethod
-from .registry import register_method
+from ...network import FewShotNetwork
+from ..base import FeatureMethod
+from ..registry import register_method
 
 __all__ = ["Proto", "squared_distances"]
 

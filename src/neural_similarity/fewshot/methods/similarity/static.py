@@ -10,12 +10,12 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from ...convert import similarity_parameters
-from ..inner_loop.episode_parameters import similarity_names, with_similarity
-from ..inner_loop.tune import tuned_scores
-from ..network import FewShotNetwork
-from .linear_classifiers import TunedClassifier
-from .registry import register_method
+from ....convert import similarity_parameters
+from ...inner_loop.episode_parameters import similarity_names, with_similarity
+from ...inner_loop.tune import tuned_scores
+from ...network import FewShotNetwork
+from ..classifiers.linear_classifiers import TunedClassifier
+from ..registry import register_method
 
 __all__ = ["Static"]
 

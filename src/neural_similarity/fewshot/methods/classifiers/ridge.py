@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..network import FewShotNetwork
+from ...network import FewShotNetwork
+from ..registry import register_method
 from .linear_classifiers import FittedClassifier
-from .registry import register_method
 
 __all__ = ["RIDGES", "Ridge", "fit_ridge"]
 

@@ -11,10 +11,10 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from ..inner_loop.tune import tuned_scores
-from ..network import FewShotNetwork
-from .linear_classifiers import TunedClassifier
-from .registry import register_method
+from ...inner_loop.tune import tuned_scores
+from ...network import FewShotNetwork
+from ..classifiers.linear_classifiers import TunedClassifier
+from ..registry import register_method
 
 __all__ = ["Finetune"]
 

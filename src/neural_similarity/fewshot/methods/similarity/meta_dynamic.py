@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 
 from torch import nn
 
-from ...nn.predictors import PredictorNetwork
-from ..inner_loop.episode_parameters import similarity_names, with_similarity
-from ..network import FewShotNetwork
+from ....nn.predictors import PredictorNetwork
+from ...inner_loop.episode_parameters import similarity_names, with_similarity
+from ...network import FewShotNetwork
+from ..registry import register_method
 from .meta_static import MetaSimilarity
-from .registry import register_method
 
 __all__ = ["MetaDynamic"]
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..network import FewShotNetwork
-from .base import FeatureMethod
-from .registry import register_method
+from ...network import FewShotNetwork
+from ..base import FeatureMethod
+from ..registry import register_method
 
 __all__ = ["FullContext", "Matching"]
 

@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 
 from torch import nn
 
-from ..inner_loop.episode_parameters import with_similarity
-from .linear_classifiers import TunedClassifier
-from .registry import register_method
+from ...inner_loop.episode_parameters import with_similarity
+from ..classifiers.linear_classifiers import TunedClassifier
+from ..registry import register_method
 
 __all__ = ["Dynamic"]
 

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..inner_loop.support_sgd import SupportSGD, dots_of, one_hot, products_of
-from ..network import FewShotNetwork
-from .base import FeatureMethod
-from .registry import register_method
+from ...inner_loop.support_sgd import SupportSGD, dots_of, one_hot, products_of
+from ...network import FewShotNetwork
+from ..base import FeatureMethod
+from ..registry import register_method
 
 __all__ = ["BaselinePP", "CosineClassifier"]
 

@@ -12,12 +12,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from ...errors import ShapeError
-from ..inner_loop.logistic import minimise_cross_entropy, principal_basis
-from ..network import FewShotNetwork
+from ....errors import ShapeError
+from ...inner_loop.logistic import minimise_cross_entropy, principal_basis
+from ...network import FewShotNetwork
+from ..registry import register_method
 from .linear import balanced
 from .linear_classifiers import FittedClassifier
-from .registry import register_method
 
 __all__ = ["Covariance", "Laplace", "classifier_rows", "fit_laplace", "gaussian_prior"]
 

@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...errors import ShapeError
-from ...train.distributed import each_alone
-from ..batches import Images, Tasks, query_labels
-from ..inner_loop.episode_parameters import (
+from ....errors import ShapeError
+from ....train.distributed import each_alone
+from ...batches import Images, Tasks, query_labels
+from ...inner_loop.episode_parameters import (
     BIAS,
     WEIGHT,
     Tensors,
@@ -26,10 +26,10 @@ from ..inner_loop.episode_parameters import (
     scores_with,
     statistics,
 )
-from ..inner_loop.mean_loss import mean_loss
-from ..inner_loop.support_sgd import prototype_classifier
-from ..network import FewShotNetwork
-from .base import Method
+from ...inner_loop.mean_loss import mean_loss
+from ...inner_loop.support_sgd import prototype_classifier
+from ...network import FewShotNetwork
+from ..base import Method
 
 __all__ = ["MetaLearned"]
 

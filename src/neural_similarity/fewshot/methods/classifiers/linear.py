@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..inner_loop.logistic import minimise_cross_entropy, principal_basis
-from ..network import FewShotNetwork
+from ...inner_loop.logistic import minimise_cross_entropy, principal_basis
+from ...network import FewShotNetwork
+from ..registry import register_method
 from .linear_classifiers import FittedClassifier
-from .registry import register_method
 
 __all__ = ["STRENGTHS", "Linear", "balanced", "choose_strength", "fit_linear", "inner_folds"]
 

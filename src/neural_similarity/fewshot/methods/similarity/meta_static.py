@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..batches import query_labels
-from ..inner_loop.episode_parameters import (
+from ...batches import query_labels
+from ...inner_loop.episode_parameters import (
     BIAS,
     WEIGHT,
     Tensors,
@@ -23,10 +23,10 @@ from ..inner_loop.episode_parameters import (
     similarity_names,
     with_similarity,
 )
-from ..inner_loop.recompute import recomputed
-from ..network import FewShotNetwork
-from .meta_learned import MetaLearned
-from .registry import register_method
+from ...inner_loop.recompute import recomputed
+from ...network import FewShotNetwork
+from ..gradient.meta_learned import MetaLearned
+from ..registry import register_method
 
 __all__ = ["MetaSimilarity", "MetaStatic"]
 

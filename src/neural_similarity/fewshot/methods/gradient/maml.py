@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..network import FewShotNetwork
+from ...network import FewShotNetwork
+from ..registry import register_method
 from .meta_learned import MetaLearned
-from .registry import register_method
 
 __all__ = ["MAML"]
 

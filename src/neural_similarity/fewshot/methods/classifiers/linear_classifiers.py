@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..batches import query_labels
-from ..inner_loop.support_sgd import Start, SupportSGD, tune_coefficients
-from ..network import FewShotNetwork
-from .base import FeatureMethod
+from ...batches import query_labels
+from ...inner_loop.support_sgd import Start, SupportSGD, tune_coefficients
+from ...network import FewShotNetwork
+from ..base import FeatureMethod
 
 __all__ = ["FittedClassifier", "TunedClassifier"]
 

@@ -12,11 +12,11 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from ...errors import RunError
-from ..inner_loop.support_sgd import one_hot
-from ..network import FewShotNetwork
-from .base import FeatureMethod
-from .registry import register_method
+from ....errors import RunError
+from ...inner_loop.support_sgd import one_hot
+from ...network import FewShotNetwork
+from ..base import FeatureMethod
+from ..registry import register_method
 
 __all__ = ["R2D2", "R2D2Head"]
 

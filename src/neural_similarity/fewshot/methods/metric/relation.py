@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..batches import Images, Tasks
-from ..network import FewShotNetwork
-from .base import FeatureMethod
-from .registry import register_method
+from ...batches import Images, Tasks
+from ...network import FewShotNetwork
+from ..base import FeatureMethod
+from ..registry import register_method
 
 __all__ = ["Relation", "RelationHead"]
 

@@ -1,0 +1,40 @@
+"""The few-shot methods, a line each, for ``nsl fewshot --help``.
+
+They are written here because help must appear at once, and importing the methods takes seconds.
+"""
+
+from __future__ import annotations
+
+__all__ = ["METHOD_LINES", "methods_epilog"]
+
+METHOD_LINES: dict[str, str] = {
+    "baseline_pp": "a new classifier by angles",
+    "bd_cspn": "nearest prototype by angle; queries rectify the prototypes (transductive)",
+    "dynamic": "the paper's dynamic network, and a new classifier",
+    "feat": "nearest prototype; prototypes adapt to each other by attention",
+    "finetune": "a new linear classifier, or the whole network",
+    "laplace": "logistic regression; base classes give the prior",
+    "laplacianshot": "nearest prototype; neighbouring queries agree (transductive)",
+    "linear": "logistic regression on unit features",
+    "maml": "gradient steps of everything, from a learned start",
+    "matching": "attention to support images",
+    "meta_dynamic": "dynamic, with predictors that adapt",
+    "meta_static": "static, from a learned start",
+    "nearest": "the nearest support image",
+    "proto": "the nearest prototype",
+    "pt_map": "class centres by optimal transport of queries (transductive)",
+    "r2d2": "ridge regression that training goes through",
+    "relation": "a network compares query and class",
+    "ridge": "ridge regression on unit features",
+    "simpleshot": "the nearest prototype of centred unit features",
+    "static": "the paper's static similarities, and a new classifier",
+    "tim": "prototypes that make labels of queries sure and balanced (transductive)",
+    "transductive_finetune": "the whole network, for sure labels of queries (transductive)",
+}
+
+
+def methods_epilog() -> str:
+    """All methods, for the end of a help text; ``\\b`` keeps the lines apart."""
+    lines = [f"  {name:22}{line}" for name, line in METHOD_LINES.items()]
+    last = "A transductive method sees all queries of an episode; others classify each alone."
+    return "\n".join(("\b", "Methods:", *lines, "", last))

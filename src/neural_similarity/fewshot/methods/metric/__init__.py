@@ -1,0 +1,8 @@
+"""Methods that compare a query with the support set; training learns the features to compare.
+
+The support set fits no parameters: what is learned is in the network.
+"""
+
+from . import feat, matching, nearest, proto, relation, simpleshot
+
+__all__ = ["feat", "matching", "nearest", "proto", "relation", "simpleshot"]
