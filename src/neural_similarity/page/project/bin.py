@@ -58,9 +58,13 @@ class Bin:
         self.refresh()
 
     def refresh(self) -> bool:
-        """Look at the disk again; returns whether something came or went without the page."""
+        """Look at the disk again; returns whether something came or went without the page.
+
+        What is known and still there is not read again: nobody else changes it, and what comes
+        back is read from the disk anyway.
+        """
         before, names = self._entries, sorted(place.name for place in self.folder.iterdir())
-        entries = {name: self.entry(name) for name in names}
+        entries = {name: before.get(name) or self.entry(name) for name in names}
         self._entries = {name: entry for name, entry in entries.items() if entry is not None}
         return self._entries != before
 
@@ -138,6 +142,7 @@ class Bin:
         for place in list(self.folder.iterdir()):
             if place.name.isdecimal():
                 shutil.rmtree(place, ignore_errors=True)
+        self._entries = {}
         self.refresh()
 
     def _close(self, place: Path, entry: Entry) -> None:

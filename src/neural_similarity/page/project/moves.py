@@ -47,6 +47,14 @@ class Moves:
             del self._moves[old]
         return name
 
+    def possible(self, listing: Listing) -> list[str]:
+        """The names of the moves that can be undone, in part at least."""
+        return [
+            name
+            for name, moves in self._moves.items()
+            if any(_is_there(move.picture, listing) for move in moves)
+        ]
+
     def labels_back(self, name: str) -> set[str]:
         """The classes that pictures would come back to."""
         return {_label(move.home) for move in self._moves.get(name, [])}

@@ -40,6 +40,7 @@ class Project:
         folder: the folder of the project.
         listing: the classes and pictures now.
         bin: what was deleted.
+        moves: what was moved, and can be undone.
         records: what the page remembers.
         on_change: is called after every change.
     """
@@ -51,7 +52,7 @@ class Project:
             place.mkdir(parents=True, exist_ok=True)
         self.bin, self.records = Bin(folder, private / "bin"), Records(private)
         self.on_change: Callable[[], None] = lambda: None
-        self._moves, self._fingerprints = Moves(folder), dict[str, str]()
+        self.moves, self._fingerprints = Moves(folder), dict[str, str]()
         self._lock = RLock()
         for entry in folder.iterdir():
             settle(entry)  # what a killed process left
@@ -88,7 +89,7 @@ class Project:
                 if label.casefold() != old.casefold():
                     self._check_free(label)
                 (self.folder / old).rename(self.folder / label)
-                for memory in (self.records, self.bin, self._moves):
+                for memory in (self.records, self.bin, self.moves):
                     memory.rename(old, label)
                 self._reread()
             return identifier(label)
@@ -145,15 +146,15 @@ class Project:
                     moves.append(Move(picture.file, now))
             finally:
                 self._reread()
-            return [move.picture.id for move in moves], self._moves.add(moves)
+            return [move.picture.id for move in moves], self.moves.add(moves)
 
     def undo_move(self, name: str) -> None:
         """Bring pictures back that :meth:`move_pictures` has moved."""
         with self._lock:
-            if len({*self.listing.labels, *self._moves.labels_back(name)}) > MOST_CLASSES:
+            if len({*self.listing.labels, *self.moves.labels_back(name)}) > MOST_CLASSES:
                 raise RefusedError(f"A project can have {MOST_CLASSES} classes at most.")
             try:
-                self._moves.undo(name, self.listing)
+                self.moves.undo(name, self.listing)
             finally:
                 self._reread()
 

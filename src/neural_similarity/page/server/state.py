@@ -42,6 +42,7 @@ def describe(project: Project, engine: Engine, packing: Packing) -> dict[str, An
         "bin": [
             {"id": name, **asdict(entry)} for name, entry in reversed(project.bin.entries().items())
         ],
+        "moves": project.moves.possible(listing),
         "packing": packing.describe(readable),
         "limits": {"bytes": MOST_BYTES, "few": FEW},
     }
