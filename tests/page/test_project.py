@@ -129,7 +129,7 @@ def test_names_of_devices_are_refused_as_such(project, name):
 
 @pytest.mark.parametrize("name", ["a:b", "what?", "<b>bold", 'a"b', "a|b", "*"])
 def test_characters_that_windows_forbids_are_named(project, name):
-    with pytest.raises(RefusedError, match=r"cannot contain [:?<\"|*]\. Windows"):
+    with pytest.raises(RefusedError, match=r"cannot contain '[:?<\"|*]'\. Windows"):
         project.add_class(name)
     assert project.listing.labels == ()
 

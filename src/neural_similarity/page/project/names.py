@@ -51,7 +51,7 @@ def checked_class_name(name: str, others: Collection[str] = ()) -> str:
         raise RefusedError("A class name cannot contain / or \\.")
     if forbidden := next((letter for letter in text if letter in _NOT_ON_WINDOWS), None):
         raise RefusedError(
-            f"A class name cannot contain {forbidden}. Windows allows none of "
+            f"A class name cannot contain {forbidden!r}. Windows allows none of "
             f"{' '.join(_NOT_ON_WINDOWS)} in the name of a folder."
         )
     if _has_invisible(text):

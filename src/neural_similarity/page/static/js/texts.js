@@ -150,9 +150,9 @@ export const texts = {
     unknownText: "It is unlike all your classes. The nearest are:",
     result: (name, share) => `${name}, ${percent(share)}`,
     probabilities: "Probabilities",
-    nearest: "The most similar learned pictures",
+    nearest: "The most similar learned pictures (1.00 is equal)",
     yours: "Your picture",
-    similar: (name, share) => `${name}, similarity ${share.toFixed(2)}`,
+    similar: (name, share) => `${name}, ${share.toFixed(2)}`,
   },
   take: {
     name: "Take away",
