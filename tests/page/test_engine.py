@@ -13,6 +13,7 @@ from neural_similarity.adapt import FewShotClassifier
 from neural_similarity.page import open_project
 from neural_similarity.page.engine import Engine, worker
 from neural_similarity.page.engine.learning_curve import CurvePoint, forecast, learning_curve
+from neural_similarity.page.project import pictures
 
 
 @contextmanager
@@ -145,6 +146,16 @@ def test_damaged_files_of_an_existing_folder_are_named(project):
         assert len(wait().examples.pictures) == 18
         (bad,) = (p for p in project.listing.pictures if p.version in engine.features.trouble)
         assert bad.file == "red/bad.jpg"
+
+
+def test_the_limit_of_pixels_holds_for_pictures_that_are_there(project, monkeypatch):
+    monkeypatch.setattr(pictures, "MOST_PIXELS", 3_000_000)
+    Image.new("1", (2000, 2000)).save(project.folder / "red" / "large.png")
+    project.refresh()
+    with running(project) as (engine, wait):
+        assert len(wait().examples.pictures) == 18
+        (words,) = engine.features.trouble.values()
+        assert words == "It has 2,000 × 2,000 pixels, more than 3 million."
 
 
 def test_a_failure_is_told_and_the_next_change_tries_again(project, monkeypatch, caplog):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from io import BytesIO
 
 import numpy as np
@@ -12,9 +13,11 @@ from support.page_cases import COLOURS, picture, write_pictures
 from neural_similarity.adapt.image_folder import read_classes
 from neural_similarity.errors import RunError
 from neural_similarity.page import RefusedError, open_project
-from neural_similarity.page.project import pictures, store
+from neural_similarity.page.project import bin, pictures, store
 from neural_similarity.page.project.listing import MOST_CLASSES
 from neural_similarity.page.project.names import identifier
+
+SCOTLAND = "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in "gbsct") + "\U000e007f"
 
 
 @pytest.fixture
@@ -77,12 +80,39 @@ def test_a_folder_of_everything_is_refused(tmp_path):
         (tmp_path / str(number)).mkdir()
     with pytest.raises(RefusedError, match="expected at most 200 folders"):
         open_project(tmp_path).__enter__()
+    assert len(names_in(tmp_path)) == MOST_CLASSES + 1  # and nothing of ours
+
+
+def test_an_error_leaves_nothing_unless_there_is_something_to_keep(tmp_path):
+    for place, has_work in ((tmp_path / "new", False), (tmp_path / "used", True)):
+        opened = open_project(place)
+        project = opened.__enter__()
+        if has_work:
+            project.delete_class(project.add_class("red"))
+            project.add_picture(project.add_class("blue"), "a.png", picture())
+        assert not opened.__exit__(RunError, RunError("no port"), None)
+        assert place.exists() == has_work
+    with open_project(tmp_path / "used") as project:
+        assert files(project) == ["blue/a.png"]
+
+
+def test_pictures_in_no_class_are_told(tmp_path):
+    write_pictures(tmp_path, {"red": 1})
+    for name in ("b.JPG", "a.png", ".hidden.png", "notes.txt"):
+        (tmp_path / name).write_bytes(picture())
+    with open_project(tmp_path) as project:
+        assert project.listing.loose == ("a.png", "b.JPG")
+        assert files(project) == ["red/0.png"]
+        (tmp_path / "a.png").unlink()
+        project.refresh()
+        assert project.listing.loose == ("b.JPG",)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["", "  ", "../up", "a/b", "a\\b", "..", ".", ".hidden", "a\0b", "a\u202eb", "end.", "x" * 201],
-)
+    ["", "  ", "../up", "a/b", "a\\b", "..", ".", ".hidden", "a\0b", "a\u202eb", "end.", "x" * 201,
+     "a\u200db", "\u200d", "👩\u200d", "\ufeffa", "a\U000e0067"],
+)  # fmt: skip
 def test_bad_class_names_are_refused(project, name):
     with pytest.raises(RefusedError):
         project.add_class(name)
@@ -90,15 +120,40 @@ def test_bad_class_names_are_refused(project, name):
     assert names_in(project.folder.parent) == ["mine"]
 
 
-def test_names_of_any_language_and_of_markup_are_folders(project):
-    for name in ("Blaumeise ü", "鳥", "<img src=x onerror=alert(1)>", "a'b\"c&d"):
+@pytest.mark.parametrize("name", ["con", "Nul.old", "COM1", "lpt³", "aux .x", "CONIN$"])
+def test_names_of_devices_are_refused_as_such(project, name):
+    with pytest.raises(RefusedError, match="Windows keeps this name for a device"):
         project.add_class(name)
-        assert (project.folder / name).is_dir()
+    assert project.listing.labels == ()
+
+
+@pytest.mark.parametrize("name", ["a:b", "what?", "<b>bold", 'a"b', "a|b", "*"])
+def test_characters_that_windows_forbids_are_named(project, name):
+    with pytest.raises(RefusedError, match=r"cannot contain '[:?<\"|*]'\. Windows"):
+        project.add_class(name)
+    assert project.listing.labels == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Blaumeise ü", "鳥", "R&D's", "Console", "com10", "👩‍🔬", "👩🏽‍🔬", "🏳️‍🌈", SCOTLAND,
+     "می\u200cخواهم", "क्\u200dष"],
+)  # fmt: skip
+def test_names_of_any_language_and_emoji_are_folders(project, name):
+    project.add_class(name)
+    assert (project.folder / name).is_dir()
+
+
+def test_a_folder_with_another_name_stays_what_it_is(tmp_path):
+    (tmp_path / "a:b").mkdir()
+    with open_project(tmp_path) as project:
+        assert project.rename_class(identifier("a:b"), "a:b") == identifier("a:b")
+        assert project.rename_class(identifier("a:b"), "a b") == identifier("a b")
 
 
 def test_a_name_is_taken_whatever_its_capitals(project):
     project.add_class("Tit")
-    with pytest.raises(RefusedError, match="already") as error:
+    with pytest.raises(RefusedError, match=r"There is a class 'Tit' already\. Many") as error:
         project.add_class("tit")
     assert error.value.status == 409
     (project.folder / "plain file").write_text("")
@@ -261,13 +316,92 @@ def test_pictures_move_and_classes_get_other_names(project):
     red, blue = project.add_class("red"), project.add_class("blue")
     one = project.add_picture(red, "a.png", picture(seed=1))
     project.add_picture(blue, "a.png", picture(seed=2))
-    (moved,) = project.move_pictures([one.id], blue)
+    (moved,), _ = project.move_pictures([one.id], blue)
     assert project.listing.picture(moved).file == "blue/a-2.png"
     with pytest.raises(RefusedError, match="already"):
         project.rename_class(red, "Blue")
     project.rename_class(blue, "BLUE")
     assert files(project) == ["BLUE/a-2.png", "BLUE/a.png"]
     assert project.listing.labels == ("BLUE", "red")
+
+
+def test_a_move_can_be_undone(tmp_path):
+    write_pictures(tmp_path, {"red": 2, "green": 1, "blue": 1})
+    (tmp_path / "red" / "deep").mkdir()
+    (tmp_path / "red" / "1.png").rename(tmp_path / "red" / "deep" / "1.png")
+    with open_project(tmp_path) as project:
+        before = project.listing.pictures
+        ids = [one.id for one in before]
+        moved, name = project.move_pictures(ids, identifier("blue"))
+        assert len(moved) == 3
+        assert len(project.listing.of("blue")) == 4
+        project.undo_move(name)
+        assert project.listing.pictures == before
+        with pytest.raises(RefusedError, match="not where they were moved to"):
+            project.undo_move(name)
+        with pytest.raises(RefusedError, match="not where they were moved to"):
+            project.undo_move("../../red")
+
+
+def test_an_undone_move_follows_names_and_spares_what_changed_since(tmp_path):
+    write_pictures(tmp_path, {"red": 3, "blue": 0, "green": 0})
+    with open_project(tmp_path) as project:
+        ids = [one.id for one in project.listing.of("red")]
+        _, name = project.move_pictures(ids, identifier("blue"))
+        project.rename_class(identifier("red"), "rouge")
+        project.rename_class(identifier("blue"), "bleu")
+        project.move_pictures([identifier("bleu/0.png")], identifier("green"))
+        (tmp_path / "bleu" / "1.png").write_bytes(picture(seed=50))
+        project.add_picture(identifier("rouge"), "2.png", picture(seed=60))
+        project.refresh()
+        project.undo_move(name)
+        assert files(project) == ["bleu/1.png", "green/0.png", "rouge/2-2.png", "rouge/2.png"]
+
+
+def test_an_undone_move_makes_its_class_again_if_there_is_room(tmp_path, monkeypatch):
+    write_pictures(tmp_path, {"red": 1, "blue": 0})
+    with open_project(tmp_path) as project:
+        _, name = project.move_pictures([project.listing.pictures[0].id], identifier("blue"))
+        project.delete_class(identifier("red"))
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "MOST_CLASSES", 1)
+            with pytest.raises(RefusedError, match="at most"):
+                project.undo_move(name)
+        project.undo_move(name)
+        assert files(project) == ["red/0.png"]
+
+
+def test_a_class_that_is_a_link_is_deleted_and_restored_as_a_link(tmp_path):
+    write_pictures(tmp_path / "elsewhere", {"red": 2})
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "red").symlink_to("../elsewhere/red")
+    with open_project(mine) as project:
+        assert files(project) == ["red/0.png", "red/1.png"]
+        entry = project.delete_class(identifier("red"))
+        assert project.bin.entries()[entry].count == 2
+        project.restore(entry)
+        assert (mine / "red").is_symlink()
+        entry = project.delete_class(identifier("red"))
+        project.add_class("red")
+        assert project.restore(entry) == identifier("red-2")
+        assert (mine / "red-2").is_symlink()
+        assert files(project) == ["red-2/0.png", "red-2/1.png"]
+        project.delete_class(identifier("red-2"))
+        project.empty_bin()
+    assert names_in(tmp_path / "elsewhere" / "red") == ["0.png", "1.png"]
+
+
+def test_the_bin_is_not_read_again_for_every_request(project, monkeypatch):
+    entry = project.delete_class(project.add_class("red"))
+    with monkeypatch.context() as patch:
+        patch.setattr(bin, "_read_entry", lambda *_: pytest.fail("read again"))
+        assert list(project.bin.entries()) == [entry]
+    shutil.rmtree(project.folder / ".nsl-teach" / "bin" / entry)
+    revision = project.listing.revision
+    project.refresh()
+    assert project.bin.entries() == {}
+    assert project.listing.revision > revision
 
 
 def test_changes_are_told_and_files_from_elsewhere_are_found(project):
@@ -290,12 +424,47 @@ def test_labels_that_stay_and_damaged_records(tmp_path):
         (one,) = project.listing.pictures
         project.keep_label(one.id)
     with open_project(tmp_path) as project:
-        assert project.records.is_kept("red/0.png", "red")
+        assert kept_in(project) == ["red/0.png"]
     (tmp_path / ".nsl-teach" / "kept.json").write_text("{")
     (tmp_path / ".nsl-teach" / "history.json").write_text("[1]")
     with open_project(tmp_path) as project:
-        assert not project.records.is_kept("red/0.png", "red")
+        assert kept_in(project) == []
         assert project.records.history == []
+
+
+def kept_in(project):
+    return [one.file for one in project.listing.pictures if project.is_kept(one)]
+
+
+def test_a_confirmed_label_follows_its_class_and_its_picture(tmp_path):
+    write_pictures(tmp_path, {"red": 2, "blue": 1})
+    with open_project(tmp_path) as project:
+        project.keep_label(project.listing.of("red")[0].id)
+        project.rename_class(identifier("red"), "rouge")
+        assert kept_in(project) == ["rouge/0.png"]
+        (moved,), _ = project.move_pictures([identifier("rouge/0.png")], identifier("blue"))
+        assert kept_in(project) == []  # nobody has said that it is blue
+        project.move_pictures([moved], identifier("rouge"))
+        assert kept_in(project) == ["rouge/0-2.png"]  # another name, the same picture
+        (entry,) = project.delete_pictures([identifier("rouge/0-2.png")])
+        project.rename_class(identifier("rouge"), "red")
+        project.restore(entry)
+    with open_project(tmp_path) as project:
+        assert kept_in(project) == ["red/0-2.png"]
+        (tmp_path / "red" / "0-2.png").write_bytes(picture(seed=77))
+        project.refresh()
+        assert kept_in(project) == []
+
+
+def test_confirmed_labels_of_earlier_versions_are_read(tmp_path):
+    write_pictures(tmp_path, {"red": 2})
+    (tmp_path / ".nsl-teach").mkdir()
+    old = [["red/1.png", "red"], ["red/gone.png", "red"], ["../../etc/passwd", "red"]]
+    (tmp_path / ".nsl-teach" / "kept.json").write_text(json.dumps(old))
+    with open_project(tmp_path) as project:
+        assert kept_in(project) == ["red/1.png"]
+        project.rename_class(identifier("red"), "rouge")
+        assert kept_in(project) == ["rouge/1.png"]
 
 
 def test_a_bin_with_links_leads_nowhere(tmp_path):

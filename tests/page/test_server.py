@@ -1,8 +1,10 @@
 """The server: what the page asks for, and what strangers get."""
 
 import asyncio
+import errno
 import zipfile
 from io import BytesIO
+from pathlib import Path
 from threading import Event
 
 import numpy as np
@@ -178,7 +180,9 @@ def test_names_and_addresses_lead_nowhere_else(page):
 
 def test_markup_as_a_name_stays_text(page):
     name = "<img src=x onerror=alert(1)>"
-    assert page.post("/api/classes", json={"name": name}).status_code == 200
+    assert page.post("/api/classes", json={"name": name}).status_code == 400
+    (page.engine.project.folder / name).mkdir()  # a folder of somebody else
+    page.engine.project.refresh()
     answer = page.get("/api/state")
     assert answer.headers["content-type"] == "application/json"
     assert name in [one["name"] for one in answer.json()["classes"]]
@@ -195,10 +199,15 @@ def test_a_long_body_is_refused_before_it_is_read(page):
     answer = page.post(address, content=b"", headers={"content-length": str(2**30)})
     assert answer.status_code == 413
     assert answer.json()["error"] == "The file is larger than 32 MB."
-    assert page.post("/api/move", content=b"x" * (MOST_JSON + 1)).status_code == 413
+    answer = page.post("/api/move", content=b"x" * (MOST_JSON + 1))
+    assert answer.status_code == 413
+    assert answer.json()["error"] == "The request is larger than 1 MB."
 
 
-def test_a_body_of_unknown_length_is_cut_off_while_it_arrives(page):
+@pytest.mark.parametrize(
+    ("path", "limit"), [("/api/classes/{red}/pictures", MOST_BYTES), ("/api/move", MOST_JSON)]
+)
+def test_a_body_of_unknown_length_is_cut_off_while_it_arrives(page, path, limit):
     sent, piece = 0, bytes(2**20)
 
     async def receive():
@@ -211,18 +220,19 @@ def test_a_body_of_unknown_length_is_cut_off_while_it_arrives(page):
     async def send(message):
         answers.append(message)
 
-    address = f"/api/classes/{class_id(page, 'red')}/pictures"
+    address = path.format(red=class_id(page, "red"))
     scope = {
         "type": "http", "method": "POST", "path": address, "raw_path": address.encode(),
         "query_string": b"", "http_version": "1.1", "scheme": "http",
         "headers": [
             (b"host", f"127.0.0.1:{PORT}".encode()), (b"origin", HOME.encode()),
             (b"cookie", f"nsl_teach_{PORT}={TOKEN}".encode()), (b"transfer-encoding", b"chunked"),
+            (b"content-type", b"application/json"),
         ],
     }  # fmt: skip
     asyncio.run(page.app(scope, receive, send))
     assert answers[0]["status"] == 413
-    assert sent <= MOST_BYTES + 2 * len(piece)
+    assert sent <= limit + 2 * len(piece)
 
 
 def test_pictures_that_are_none_are_named_and_skipped(page):
@@ -266,9 +276,46 @@ def test_a_lesson_from_first_to_last(page):
     assert [one["id"] for one in state["lesson"]["suspects"]] == [wrong["id"]]
     page.post(f"/api/keep/{wrong['id']}")
     assert page.wait_for_lesson()["lesson"]["suspects"] == []
-    page.post("/api/move", json={"ids": [wrong["id"]], "to": class_id(page, "blue")})
-    counts = {c["name"]: len(c["pictures"]) for c in page.wait_for_lesson()["classes"]}
-    assert counts == {"blue": 6, "red": 5}
+    page.patch(f"/api/classes/{red}", json={"name": "rouge"})
+    state = page.wait_for_lesson()
+    assert [one["name"] for one in state["lesson"]["classes"]] == ["blue", "rouge"]
+    assert state["lesson"]["suspects"] == []
+    (wrong,) = (one for one in state["classes"][1]["pictures"] if one["name"] == wrong["name"])
+    answer = page.post("/api/move", json={"ids": [wrong["id"]], "to": class_id(page, "blue")})
+    assert counts_in(page.wait_for_lesson()) == {"blue": 6, "rouge": 5}
+    assert answer.json()["revision"] <= page.state()["revision"]
+    assert page.post(f"/api/moves/{answer.json()['move']}/undo").status_code == 200
+    assert counts_in(page.wait_for_lesson()) == {"blue": 5, "rouge": 6}
+    assert page.post(f"/api/moves/{answer.json()['move']}/undo").status_code == 409
+
+
+def counts_in(state):
+    return {one["name"]: len(one["pictures"]) for one in state["classes"]}
+
+
+def test_pictures_in_no_class_are_in_the_state(page):
+    assert page.state()["loose"] == {"count": 0, "names": []}
+    for number in range(5):
+        (page.engine.project.folder / f"{number}.jpg").write_bytes(picture(seed=number))
+    page.engine.project.refresh()
+    assert page.state()["loose"] == {"count": 5, "names": ["0.jpg", "1.jpg", "2.jpg"]}
+
+
+def test_a_class_on_another_disk_is_said_to_be_one(page, monkeypatch):
+    def rename(self, target):
+        raise OSError(errno.EXDEV, "Invalid cross-device link", str(self))
+
+    id = page.state()["classes"][1]["pictures"][0]["id"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        for answer in (
+            page.post("/api/delete", json={"ids": [id]}),
+            page.post("/api/move", json={"ids": [id], "to": class_id(page, "blue")}),
+        ):
+            assert answer.status_code == 409
+            assert "their class is a link" in answer.json()["error"]
+    assert page.state()["bin"] == []
+    assert counts_in(page.state()) == {"blue": 5, "red": 5}
 
 
 def test_try_says_what_it_sees(page):
@@ -283,8 +330,10 @@ def test_try_says_what_it_sees(page):
 def test_deleting_can_be_undone(page):
     red = class_id(page, "red")
     ids = [one["id"] for one in page.state()["classes"][1]["pictures"][:2]]
-    (entry,) = page.post("/api/delete", json={"ids": ids}).json()["entries"]
+    answer = page.post("/api/delete", json={"ids": ids}).json()
+    (entry,) = answer["entries"]
     state = page.state()
+    assert answer["revision"] <= state["revision"]
     assert [one["count"] for one in state["bin"]] == [2]
     assert page.post(f"/api/bin/{entry}/restore").json() == {"id": red}
     assert page.post("/api/delete", json={"ids": ["gone"]}).status_code == 404

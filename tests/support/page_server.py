@@ -34,19 +34,21 @@ def chromium():
 class Server:
     """The server of one project in a thread; the address has the token in it."""
 
-    def __init__(self, project, backbone):
+    def __init__(self, project, backbone, **limits):
         import uvicorn
 
         from neural_similarity.page.server import create_app
         from neural_similarity.page.server.events import Events
+        from neural_similarity.page.server.limits import Limits, server_config
 
+        limits = Limits(**limits)
         self.project, self.engine, self.events = project, Engine(project, backbone), Events()
         listening = socket.create_server(("127.0.0.1", 0))
         port, token = listening.getsockname()[1], secrets.token_urlsafe(8)
         self.address = f"http://127.0.0.1:{port}/?token={token}"
-        app = create_app(project, self.engine, token, port, self.events)
-        config = uvicorn.Config(app, log_level="error", lifespan="off")
-        self._server, self._listening = uvicorn.Server(config), listening
+        app = create_app(project, self.engine, token, port, self.events, limits=limits)
+        self._server = uvicorn.Server(server_config(app, limits))
+        self._listening = listening
         run = {"target": self._server.run, "kwargs": {"sockets": [listening]}, "daemon": True}
         self._thread = Thread(**run)
 
@@ -63,9 +65,9 @@ class Server:
 
 
 @contextmanager
-def served(folder, backbone):
+def served(folder, backbone, **limits):
     with open_project(folder) as project:
-        server = Server(project, backbone)
+        server = Server(project, backbone, **limits)
         server.start()
         try:
             yield server

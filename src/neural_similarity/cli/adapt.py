@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .shared.options import Force
+from .shared.options import BackboneSpec, Force
 
 if TYPE_CHECKING:
     from ..adapt import FeatureExtractor
@@ -29,15 +29,7 @@ def adapt(
             "cross-validation."
         ),
     ] = "auto",
-    backbone: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            help="A name such as efficientnet_lite2, the folder of a run, a backbone file, "
-            "timm:NAME or module:function (default: the best that is installed).",
-            show_default=False,
-        ),
-    ] = None,
+    backbone: BackboneSpec = None,
     image_size: Annotated[
         int | None,
         typer.Option(help="Side of the images that the backbone reads.", show_default=False),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .shared.options import BackboneSpec
 from .shared.printing import print_error, print_line
 
 __all__ = ["teach"]
@@ -30,15 +31,7 @@ def teach(
         ),
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
-    backbone: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            help="A name such as efficientnet_lite2, the folder of a run, a backbone file, "
-            "timm:NAME or module:function (default: the best that is installed).",
-            show_default=False,
-        ),
-    ] = None,
+    backbone: BackboneSpec = None,
 ) -> None:
     """Teach it your own classes on a page in the browser.
 

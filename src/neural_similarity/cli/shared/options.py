@@ -7,13 +7,22 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["DataDir", "Force", "RunFolder", "Which"]
+__all__ = ["BackboneSpec", "DataDir", "Force", "RunFolder", "Which"]
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a training run.")]
 Which = Annotated[
     str, typer.Option(help="Which weights: last, or best (lowest error in evaluation).")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing output.")]
+BackboneSpec = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SPEC",
+        help="A name such as efficientnet_lite2, the folder of a run, a backbone file, "
+        "timm:NAME or module:function (default: the best that is installed).",
+        show_default=False,
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(

@@ -13,6 +13,8 @@ from ...adapt import FeatureExtractor, TrainingImages, embed_images, open_cache
 from ...adapt.feature_cache import image_fingerprint
 from ...errors import NeuralSimilarityError
 from ..project import Listing, Picture
+from ..project.pictures import check_pixels
+from ..refused import RefusedError
 
 __all__ = ["Examples", "Features"]
 
@@ -92,6 +94,8 @@ class Features:
     def _embedded(self, pictures: Sequence[Picture]) -> list[Tensor]:
         """Pairs of features; a picture that was seen before is not decoded again."""
         paths = [self.folder / picture.file for picture in pictures]
+        for path in paths:
+            check_pixels(path)
         pairs = [self._cache.get(image_fingerprint(path)) for path in paths]
         new = [place for place, pair in enumerate(pairs) if pair is None]
         if new:
@@ -107,4 +111,6 @@ def _reason(error: Exception) -> str:
     """Why a picture cannot be used, in words for the page."""
     if isinstance(error, FileNotFoundError):
         return "The file is not there any more."
+    if isinstance(error, RefusedError):
+        return str(error)
     return "The picture cannot be read."

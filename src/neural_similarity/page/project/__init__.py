@@ -2,6 +2,7 @@
 
 from .bin import Entry
 from .listing import Listing, Picture
-from .store import PRIVATE, Project, open_project
+from .opening import open_project
+from .store import PRIVATE, Project
 
 __all__ = ["PRIVATE", "Entry", "Listing", "Picture", "Project", "open_project"]

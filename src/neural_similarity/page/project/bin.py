@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import time_ns
 
@@ -54,46 +54,69 @@ class Bin:
     def __init__(self, project: Path, folder: Path) -> None:
         self.project, self.folder = project, folder
         folder.mkdir(parents=True, exist_ok=True)
+        self._entries: dict[str, Entry] = {}
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Look at the disk again; returns whether something came or went without the page.
+
+        What is known and still there is not read again: nobody else changes it, and what comes
+        back is read from the disk anyway.
+        """
+        before, names = self._entries, sorted(place.name for place in self.folder.iterdir())
+        entries = {name: before.get(name) or self.entry(name) for name in names}
+        self._entries = {name: entry for name, entry in entries.items() if entry is not None}
+        return self._entries != before
 
     def entries(self) -> dict[str, Entry]:
-        """What is in the bin, the latest last; what is not ours is left alone.
+        """What is in the bin, the latest last, as it was when this bin last looked or changed it.
+
+        To read a thousand small files at every request would be slow.
+        """
+        return dict(self._entries)
+
+    def entry(self, name: str) -> Entry | None:
+        """What an entry is on disk now; None if it is not there, or not ours.
 
         A project may come from somebody else, so an entry cannot name a place outside of it.
         """
-        entries = {}
-        for place in sorted(self.folder.iterdir()):
-            if place.name.isdecimal() and (entry := _read_entry(place)) is not None:
-                entries[place.name] = entry
-        return entries
+        return _read_entry(self.folder / name) if name.isdecimal() else None
 
     def put_pictures(self, label: str, files: list[str]) -> str:
         """Move pictures of a class to the bin; returns the name of the entry."""
         place = self._new_entry(Entry(label, len(files), False))
         moved = 0
-        for file in files:
-            target = place / "files" / Path(file).relative_to(label)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileNotFoundError):  # somebody else deleted it
-                (self.project / file).rename(target)
-                moved += 1
-        if moved < len(files):
-            _write_entry(place, Entry(label, moved, False))
+        try:
+            for file in files:
+                target = place / "files" / Path(file).relative_to(label)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with suppress(FileNotFoundError):  # somebody else deleted it
+                    (self.project / file).rename(target)
+                    moved += 1
+        finally:
+            self._close(place, Entry(label, moved, False))
         return place.name
 
     def put_class(self, label: str, count: int) -> str:
         """Move a class to the bin; returns the name of the entry."""
         place = self._new_entry(Entry(label, count, True))
-        (self.project / label).rename(place / "files" / label)
+        try:
+            (self.project / label).rename(place / "files" / label)
+        finally:
+            self._close(place, Entry(label, count, True))
         return place.name
 
     def restore(self, name: str) -> str:
         """Bring an entry back, under new names where the old ones are taken; returns the class."""
-        entry = self.entries().get(name)
+        entry = self.entry(name)
         if entry is None:
+            self._look_at(name)
             raise RefusedError("This is not in the bin any more.", 404)
         place = self.folder / name
         root = place / "files" / entry.label if entry.whole else place / "files"
         target = self.project / entry.label
+        if root.is_symlink():  # only the link comes back: its files are somebody else's
+            target = free_path(self.project, entry.label, "")
         if entry.whole and not os.path.lexists(target):
             root.rename(target)
         else:
@@ -103,13 +126,40 @@ class Bin:
                 home.parent.mkdir(parents=True, exist_ok=True)
                 file.rename(free_path(home.parent, home.stem, home.suffix))
         shutil.rmtree(place, ignore_errors=True)
-        return entry.label
+        self._look_at(name)
+        return target.name
+
+    def rename(self, old: str, new: str) -> None:
+        """A class has another name now: its pictures come back to that."""
+        for name, entry in self.entries().items():
+            if entry.label == old and not entry.whole:
+                with suppress(OSError):  # then they come back to a class of the old name
+                    _write_entry(self.folder / name, replace(entry, label=new))
+                    self._look_at(name)
 
     def empty(self) -> None:
         """Delete what is in the bin for good."""
         for place in list(self.folder.iterdir()):
             if place.name.isdecimal():
                 shutil.rmtree(place, ignore_errors=True)
+        self._entries = {}
+        self.refresh()
+
+    def _close(self, place: Path, entry: Entry) -> None:
+        """Say what really came; a place that nothing came to goes."""
+        if not any((place / "files").iterdir()):
+            shutil.rmtree(place, ignore_errors=True)
+        elif _read_entry(place) != entry:
+            with suppress(OSError):
+                _write_entry(place, entry)
+        self._look_at(place.name)
+
+    def _look_at(self, name: str) -> None:
+        entry = self.entry(name)
+        if entry is None:
+            self._entries.pop(name, None)
+        else:
+            self._entries[name] = entry
 
     def _new_entry(self, entry: Entry) -> Path:
         # Never a name that was used before: a page may still offer to undo that one.
@@ -133,6 +183,4 @@ def _read_entry(place: Path) -> Entry | None:
         is_filled = any(files.iterdir())
     except (FileFormatError, OSError):
         return None
-    if not is_filled or not is_one_name(entry.label):
-        return None
-    return None if entry.whole and (files / entry.label).is_symlink() else entry
+    return entry if is_filled and is_one_name(entry.label) else None

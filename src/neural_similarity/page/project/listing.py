@@ -58,15 +58,24 @@ class Listing:
         revision: grows with every change.
         labels: the names of the classes, sorted; a class may have no picture.
         pictures: in the order of their classes and files.
+        loose: names of picture files that are in the folder of the project itself, in no class.
     """
 
     revision: int
     labels: tuple[str, ...]
     pictures: tuple[Picture, ...]
+    loose: tuple[str, ...] = ()
 
     @cached_property
     def by_id(self) -> dict[str, Picture]:
         return {picture.id: picture for picture in self.pictures}
+
+    @cached_property
+    def by_label(self) -> dict[str, list[Picture]]:
+        pictures: dict[str, list[Picture]] = {label: [] for label in self.labels}
+        for picture in self.pictures:
+            pictures[picture.label].append(picture)
+        return pictures
 
     @cached_property
     def label_ids(self) -> dict[str, str]:
@@ -86,13 +95,14 @@ class Listing:
 
     def of(self, label: str) -> list[Picture]:
         """The pictures of a class."""
-        return [picture for picture in self.pictures if picture.label == label]
+        return self.by_label[label]
 
 
 def read_listing(folder: Path, revision: int) -> Listing:
     """Look at the folder: which folders are classes is decided as ``nsl adapt`` does."""
     with os.scandir(folder) as entries:
-        labels = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+        visible = [entry for entry in entries if not entry.name.startswith(".")]
+    labels = sorted(entry.name for entry in visible if entry.is_dir())
     if len(labels) > MOST_CLASSES:
         raise RefusedError(
             f"{folder}: expected at most {MOST_CLASSES} folders, one for each class, got "
@@ -110,7 +120,19 @@ def read_listing(folder: Path, revision: int) -> Listing:
                 f"{folder}: expected at most {MOST_PICTURES:,} pictures, got more. Choose the "
                 f"folder that has your classes."
             )
-    return Listing(revision, tuple(labels), tuple(pictures))
+    return Listing(revision, tuple(labels), tuple(pictures), _loose(visible))
+
+
+def _loose(entries: list[os.DirEntry[str]]) -> tuple[str, ...]:
+    return tuple(
+        sorted(
+            entry.name
+            for entry in entries
+            if entry.name.lower().endswith(EXTENSIONS)
+            and entry.name.encode(errors="replace").decode() == entry.name
+            and entry.is_file()
+        )
+    )
 
 
 def pictures_in(folder: Path, label: str, files: Iterable[str]) -> list[Picture]:

@@ -20,6 +20,12 @@ __all__ = ["checked_class_name", "free_path", "identifier", "is_one_name", "safe
 _MOST_BYTES = 200  # a folder's name may have 255
 _SEPARATORS = re.compile(r"[/\\]")
 _CONTROL = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")  # also marks that change the direction of writing
+_NOT_ON_WINDOWS = ':*?"<>|'
+_DEVICES = re.compile(  # of Windows, whatever follows a dot
+    r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.IGNORECASE
+)
+_JOINERS = "\u200c\u200d"
+_FLAG = re.compile("\U0001f3f4[\U000e0020-\U000e007e]+\U000e007f")  # as that of Scotland
 _LONGEST_STEM = 60
 
 
@@ -33,8 +39,6 @@ def checked_class_name(name: str, others: Collection[str] = ()) -> str:
 
     >>> checked_class_name("  Blue   tit ")
     'Blue tit'
-    >>> checked_class_name("<b>bold<b>")  # a name like any other: the page shows it as text
-    '<b>bold<b>'
     >>> checked_class_name("../secret")
     Traceback (most recent call last):
     ...
@@ -45,16 +49,26 @@ def checked_class_name(name: str, others: Collection[str] = ()) -> str:
         raise RefusedError("Give the class a name.")
     if _SEPARATORS.search(text):
         raise RefusedError("A class name cannot contain / or \\.")
-    if any(unicodedata.category(letter) in _CONTROL for letter in text):
+    if forbidden := next((letter for letter in text if letter in _NOT_ON_WINDOWS), None):
+        raise RefusedError(
+            f"A class name cannot contain {forbidden!r}. Windows allows none of "
+            f"{' '.join(_NOT_ON_WINDOWS)} in the name of a folder."
+        )
+    if _has_invisible(text):
         raise RefusedError("A class name cannot contain characters that are not visible.")
     if text.startswith("."):
         raise RefusedError("A class name cannot begin with a dot.")
     if text.endswith("."):
         raise RefusedError("A class name cannot end with a dot.")
+    if _DEVICES.fullmatch(text):
+        raise RefusedError(
+            f"A class cannot have the name {text!r}. Windows keeps this name for a device."
+        )
     if len(text.encode()) > _MOST_BYTES:
         raise RefusedError(f"A class name cannot be longer than {_MOST_BYTES} bytes.")
-    if text.casefold() in {other.casefold() for other in others}:
-        raise RefusedError(f"There is a class {text!r} already.", 409)
+    if (taken := next((other for other in others if _key(other) == _key(text)), None)) is not None:
+        why = "" if taken == text else " Many systems do not tell capitals from small letters."
+        raise RefusedError(f"There is a class {taken!r} already.{why}", 409)
     return text
 
 
@@ -72,10 +86,13 @@ def safe_stem(name: str) -> str:
 
     >>> [safe_stem(name) for name in ("C:\\\\all\\\\Blue tit (2).JPG", "../../etc/passwd", "..")]
     ['Blue-tit-2', 'passwd', 'picture']
+    >>> safe_stem("con.jpg")  # a device of Windows
+    'picture-con'
     """
     last = _SEPARATORS.split(unicodedata.normalize("NFC", name))[-1]
     stem = PurePosixPath(last).stem if last.strip(".") else ""
-    return re.sub(r"[^\w]+", "-", stem).strip("-_")[:_LONGEST_STEM].strip("-_") or "picture"
+    text = re.sub(r"[^\w]+", "-", stem).strip("-_")[:_LONGEST_STEM].strip("-_") or "picture"
+    return f"picture-{text}" if _DEVICES.fullmatch(text) else text
 
 
 def free_path(folder: Path, stem: str, suffix: str) -> Path:
@@ -95,3 +112,38 @@ def identifier(*parts: str) -> str:
     """A short name for something on disk, for use in addresses; it tells nothing and is no path."""
     encoded = "\0".join(parts).encode("utf-8", "surrogateescape")
     return hashlib.sha256(encoded).hexdigest()[:20]
+
+
+def _key(name: str) -> str:
+    """What two names have in common that many systems take for the same."""
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _has_invisible(text: str) -> bool:
+    """Whether a text has characters that cannot be seen, and that no writing needs.
+
+    >>> [_has_invisible(text) for text in ("\N{WOMAN}\u200d\N{MICROSCOPE}", "a\u200db", "a\u202eb")]
+    [False, True, True]
+    """
+    rest = _FLAG.sub("", text)
+    return any(
+        unicodedata.category(letter) in _CONTROL
+        for place, letter in enumerate(rest)
+        if not (letter in _JOINERS and _joins(rest, place))
+    )
+
+
+def _joins(text: str, place: int) -> bool:
+    """Whether a joiner has something to join, as in emoji, Persian and the scripts of India.
+
+    Elsewhere it would make two names that look the same.
+    """
+    if not 0 < place < len(text) - 1:
+        return False
+    before = text[place - 1]
+    return (
+        unicodedata.category(before) in ("So", "Sk")  # an emoji, and the colour of its skin
+        or before == "\ufe0f"  # "as an emoji"
+        or unicodedata.combining(before) == 9  # a virama
+        or unicodedata.bidirectional(before) == "AL"  # an Arabic letter
+    )

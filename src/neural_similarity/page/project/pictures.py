@@ -14,7 +14,16 @@ from ..refused import RefusedError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["LARGE", "MOST_BYTES", "MOST_PIXELS", "SMALL", "decoded", "encoded", "suffix_of"]
+__all__ = [
+    "LARGE",
+    "MOST_BYTES",
+    "MOST_PIXELS",
+    "SMALL",
+    "check_pixels",
+    "decoded",
+    "encoded",
+    "suffix_of",
+]
 
 MOST_BYTES = 32 * 2**20
 """The largest file of a picture."""
@@ -47,6 +56,24 @@ def suffix_of(content: bytes, side: int) -> tuple[str, Image.Image]:
     return _SUFFIXES[name], image
 
 
+def check_pixels(file: Path) -> None:
+    """Raise if a file has more pixels than a picture may have; only its first bytes are read.
+
+    What is no picture passes: whoever decodes it finds out.
+    """
+    from PIL import Image
+
+    try:
+        with open_regular(file) as content, Image.open(content) as image:
+            _check_size(image)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise _too_many_pixels() from error
+    except (RefusedError, FileNotFoundError):
+        raise
+    except Exception:  # each of Pillow's readers has its own errors for damaged files
+        return
+
+
 def encoded(image: Image.Image, side: int) -> bytes:
     """A JPEG file of at most ``side`` pixels a side, without any data but the pixels."""
     small = image.copy()
@@ -62,25 +89,31 @@ def _decoded(source: bytes | Path, side: int | None) -> tuple[Image.Image, str]:
     try:
         file = BytesIO(source) if isinstance(source, bytes) else open_regular(source)
         with file, Image.open(file, formats=_formats()) as image:
-            if image.width * image.height > MOST_PIXELS:
-                raise RefusedError(
-                    f"It has {image.width:,} × {image.height:,} pixels, more than "
-                    f"{MOST_PIXELS // 10**6} million.",
-                    413,
-                )
+            _check_size(image)
             if side is not None:
                 image.draft("RGB", (2 * side, 2 * side))
             return upright(image), str(image.format)
     except (RefusedError, FileNotFoundError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise RefusedError(
-            f"It has more than {MOST_PIXELS // 10**6} million pixels.", 413
-        ) from error
+        raise _too_many_pixels() from error
     except UnidentifiedImageError as error:
         raise RefusedError("It is not a picture that can be read.", 415) from error
     except Exception as error:  # each of Pillow's readers has its own errors for damaged files
         raise RefusedError("The picture is damaged.", 415) from error
+
+
+def _check_size(image: Image.Image) -> None:
+    if image.width * image.height > MOST_PIXELS:
+        raise RefusedError(
+            f"It has {image.width:,} × {image.height:,} pixels, more than "
+            f"{MOST_PIXELS // 10**6} million.",
+            413,
+        )
+
+
+def _too_many_pixels() -> RefusedError:
+    return RefusedError(f"It has more than {MOST_PIXELS // 10**6} million pixels.", 413)
 
 
 @cache

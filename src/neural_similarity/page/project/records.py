@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,13 +40,17 @@ class Point:
 class Records:
     """The history and the labels that a person has confirmed, in two small files.
 
+    A label is confirmed for what is in a picture's file, by the fingerprint of that, and for the
+    class by its name. So it holds wherever the file is in its class, follows the class to another
+    name, and says nothing about another class that the picture is moved to.
+
     A damaged file counts as an empty one: nothing in it is worth a failure.
     """
 
     def __init__(self, folder: Path) -> None:
         self._history_file, self._kept_file = folder / "history.json", folder / "kept.json"
         self.history: list[Point] = _read(self._history_file, list[Point]) or []
-        self._kept = {(a, b) for a, b in _read(self._kept_file, list[tuple[str, str]]) or []}
+        self._kept = set(_read(self._kept_file, list[tuple[str, str]]) or [])
 
     def add_point(self, point: Point) -> None:
         """Remember an accuracy, unless nothing changed since the last one."""
@@ -58,14 +63,38 @@ class Records:
         with suppress(OSError):  # a full disk costs the history, and nothing else
             write_file(self._history_file, content.encode())
 
-    def keep(self, file: str, label: str) -> None:
-        """Remember that a picture belongs to its class, whatever it looks like."""
-        self._kept.add((file, label))
-        write_file(self._kept_file, json.dumps(sorted(self._kept)).encode())
+    @property
+    def kept_labels(self) -> set[str]:
+        """The classes that have a picture whose label was confirmed."""
+        return {label for _, label in self._kept}
 
-    def is_kept(self, file: str, label: str) -> bool:
+    def keep(self, fingerprint: str, label: str) -> None:
+        """Remember that a picture belongs to its class, whatever it looks like."""
+        self._set_kept(self._kept | {(fingerprint, label)})
+
+    def is_kept(self, fingerprint: str, label: str) -> bool:
         """Whether a person has said that the picture belongs to this class."""
-        return (file, label) in self._kept
+        return (fingerprint, label) in self._kept
+
+    def rename(self, old: str, new: str) -> None:
+        """A class has another name now."""
+        with suppress(OSError):  # a full disk costs a question that was answered before
+            self._set_kept({(key, new if label == old else label) for key, label in self._kept})
+
+    def convert(self, fingerprint_of: Callable[[str], str | None]) -> None:
+        """Read what earlier versions wrote: the path of a picture in place of its fingerprint.
+
+        Args:
+            fingerprint_of: gives the fingerprint of a file of the project; None if it is gone.
+        """
+        new = {(fingerprint_of(key) if "/" in key else key, label) for key, label in self._kept}
+        with suppress(OSError):
+            self._set_kept({(key, label) for key, label in new if key is not None})
+
+    def _set_kept(self, kept: set[tuple[str, str]]) -> None:
+        if kept != self._kept:
+            self._kept = kept
+            write_file(self._kept_file, json.dumps(sorted(kept)).encode())
 
 
 def _read(file: Path, kind: type[_Kind]) -> _Kind | None:

@@ -7,29 +7,30 @@ Every change is on disk before its method returns. What is not a picture of a cl
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 
-from ..._io import locked, settle, write_file
-from ...errors import RunError
+from ..._io import settle, write_file
+from ...adapt.feature_cache import image_fingerprint
 from ..refused import RefusedError
 from .bin import Bin
 from .listing import MOST_CLASSES, MOST_PICTURES, Listing, Picture, pictures_in, read_listing
+from .moves import Move, Moves
 from .names import checked_class_name, free_path, identifier, safe_stem
 from .pictures import LARGE, MOST_BYTES, SMALL, decoded, encoded, suffix_of
 from .records import Records
 
-__all__ = ["PRIVATE", "Project", "open_project"]
+__all__ = ["PARTS", "PRIVATE", "Project"]
 
-PRIVATE = ".nsl-teach"
-_PARTS = ("bin", "small", "large")
+PRIVATE, PARTS = ".nsl-teach", ("bin", "small", "large")
+"""The folder that the page has to itself, and the folders in it."""
 
 
 class Project:
-    """The classes and pictures in a folder; made by :func:`open_project`.
+    """The classes and pictures in a folder; made by :func:`~neural_similarity.page.open_project`.
 
     Threads may share it. A picture or class is named by an identifier of :attr:`listing`. A
     :class:`~neural_similarity.page.RefusedError` says why something cannot be done; then nothing
@@ -39,6 +40,7 @@ class Project:
         folder: the folder of the project.
         listing: the classes and pictures now.
         bin: what was deleted.
+        moves: what was moved, and can be undone.
         records: what the page remembers.
         on_change: is called after every change.
     """
@@ -50,16 +52,19 @@ class Project:
             place.mkdir(parents=True, exist_ok=True)
         self.bin, self.records = Bin(folder, private / "bin"), Records(private)
         self.on_change: Callable[[], None] = lambda: None
+        self.moves, self._fingerprints = Moves(folder), dict[str, str]()
         self._lock = RLock()
         for entry in folder.iterdir():
             settle(entry)  # what a killed process left
         self.listing = read_listing(folder, 1)
+        self.records.convert(self._fingerprint_of_file)
 
     def refresh(self) -> None:
         """Look at the folder again: files may have come and gone without the page."""
         with self._lock:
             now = read_listing(self.folder, self.listing.revision)
-            if now != self.listing:
+            is_new_bin = self.bin.refresh()
+            if now != self.listing or is_new_bin:
                 self._changed(now)
 
     def add_class(self, name: str) -> str:
@@ -77,11 +82,15 @@ class Project:
         """Give a class another name; returns its new identifier."""
         with self._lock:
             old = self.listing.label(id)
+            if name == old:
+                return id
             label = checked_class_name(name, set(self.listing.labels) - {old})
             if label != old:
                 if label.casefold() != old.casefold():
                     self._check_free(label)
                 (self.folder / old).rename(self.folder / label)
+                for memory in (self.records, self.bin, self.moves):
+                    memory.rename(old, label)
                 self._reread()
             return identifier(label)
 
@@ -122,21 +131,32 @@ class Project:
             self._changed(replace(self.listing, pictures=tuple(pictures)))
             return picture
 
-    def move_pictures(self, ids: list[str], label_id: str) -> list[str]:
-        """Move pictures to another class; returns their new identifiers."""
+    def move_pictures(self, ids: list[str], label_id: str) -> tuple[list[str], str]:
+        """Move pictures to another class; returns their new identifiers, and a name to undo it."""
         with self._lock:
             label = self.listing.label(label_id)
             pictures = [self.listing.picture(id) for id in dict.fromkeys(ids)]
-            moved = []
+            moves = []
             try:
                 for picture in (p for p in pictures if p.label != label):
                     old = self.folder / picture.file
                     new = free_path(self.folder / label, old.stem, old.suffix)
                     old.rename(new)
-                    moved.append(identifier(f"{label}/{new.name}"))
+                    now = replace(picture, label=label, file=f"{label}/{new.name}")
+                    moves.append(Move(picture.file, now))
             finally:
                 self._reread()
-            return moved
+            return [move.picture.id for move in moves], self.moves.add(moves)
+
+    def undo_move(self, name: str) -> None:
+        """Bring pictures back that :meth:`move_pictures` has moved."""
+        with self._lock:
+            if len({*self.listing.labels, *self.moves.labels_back(name)}) > MOST_CLASSES:
+                raise RefusedError(f"A project can have {MOST_CLASSES} classes at most.")
+            try:
+                self.moves.undo(name, self.listing)
+            finally:
+                self._reread()
 
     def delete_pictures(self, ids: list[str]) -> list[str]:
         """Move pictures to the bin; returns the names of the entries, one for each class."""
@@ -169,8 +189,17 @@ class Project:
         """Remember that a picture belongs to its class, whatever it looks like."""
         with self._lock:
             picture = self.listing.picture(id)
-            self.records.keep(picture.file, picture.label)
+            self.records.keep(self._fingerprint(picture), picture.label)
             self._changed(self.listing)
+
+    def is_kept(self, picture: Picture) -> bool:
+        """Whether a person has said that a picture belongs to its class."""
+        if picture.label not in self.records.kept_labels:
+            return False
+        try:
+            return self.records.is_kept(self._fingerprint(picture), picture.label)
+        except OSError:  # it is not there any more
+            return False
 
     def small_copy(self, id: str, large: bool = False) -> bytes:
         """A JPEG file of a picture, upright, with sides of at most 256 or 1024 pixels."""
@@ -185,7 +214,7 @@ class Project:
 
     def _check_room(self, entry: str) -> None:
         """Raise if what comes back from the bin would be too much, before anything is moved."""
-        back = self.bin.entries().get(entry)
+        back = self.bin.entry(entry)
         if back is None:
             return
         labels = {*self.listing.labels, back.label}
@@ -193,6 +222,19 @@ class Project:
             raise RefusedError(f"A project can have {MOST_CLASSES} classes at most.")
         if len(self.listing.pictures) + back.count > MOST_PICTURES:
             raise RefusedError(f"A project can have {MOST_PICTURES:,} pictures at most.")
+
+    def _fingerprint(self, picture: Picture) -> str:
+        """Of what is in the file of a picture; read once."""
+        if picture.version not in self._fingerprints:
+            file = self.folder / picture.file
+            self._fingerprints[picture.version] = image_fingerprint(file)
+        return self._fingerprints[picture.version]
+
+    def _fingerprint_of_file(self, file: str) -> str | None:
+        picture = self.listing.by_id.get(identifier(file))
+        with suppress(OSError):
+            return None if picture is None else self._fingerprint(picture)
+        return None
 
     def _remove_copies(self) -> None:
         """Delete the copies of pictures that are not in the project any more."""
@@ -213,30 +255,3 @@ class Project:
     def _changed(self, listing: Listing) -> None:
         self.listing = replace(listing, revision=self.listing.revision + 1)
         self.on_change()
-
-
-@contextmanager
-def open_project(path: str | os.PathLike[str]) -> Iterator[Project]:
-    """A project that this process has to itself until the end of the block.
-
-    Args:
-        path: a folder with a folder per class; it is made if there is none.
-    """
-    folder = Path(path).absolute()
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{path}: expected a folder, got a file. Name a folder for your classes.")
-    private = folder / PRIVATE
-    for place in (
-        private,
-        *(private / name for name in (*_PARTS, "lock")),
-    ):  # it may come from somebody else
-        if place.is_symlink():
-            raise RunError(f"{place}: expected a folder, got a link. Remove it, and start again.")
-    private.mkdir(parents=True, exist_ok=True)
-    with locked(private / "lock") as free:
-        if not free:
-            raise RunError(
-                f"{path}: expected a project that is not open, got one that another `nsl teach` "
-                f"has open. Use its page, or end it first."
-            )
-        yield Project(folder)

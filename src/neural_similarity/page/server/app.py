@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,17 @@ from ..refused import RefusedError
 from ..takeaway import Packing
 from .events import Events
 from .guard import Guard, refusal
+from .limits import Limits
 from .routes import Parts, add_routes
 
 __all__ = ["STATIC", "create_app"]
 
 STATIC = Path(__file__).parents[1] / "static"
 _LOGGER = logging.getLogger("neural_similarity")
+_OTHER_DISK = (
+    "The pictures are on another disk, because their class is a link. Move the files by another "
+    "program."
+)
 _WORDS = {404: "There is nothing at this address.", 405: "This cannot be done at this address."}
 
 
@@ -38,6 +44,7 @@ def create_app(
     port: int,
     events: Events | None = None,
     once: str = "",
+    limits: Limits | None = None,
 ) -> ASGIApp:
     """The application of one project.
 
@@ -48,6 +55,7 @@ def create_app(
         port: of the address that the server listens on.
         events: tells open pages of news; a server closes it to stop.
         once: another token, for a single use.
+        limits: how long a body may be silent.
     """
     news = Events() if events is None else events
     packing = Packing(engine, news.publish)
@@ -61,7 +69,7 @@ def create_app(
     add_routes(app, Parts(project, engine, packing, news))
     _add_pages(app)
     _add_error_answers(app)
-    return Guard(app, token, port, once)
+    return Guard(app, token, port, once, limits)
 
 
 def _add_pages(app: FastAPI) -> None:
@@ -84,6 +92,8 @@ def _add_error_answers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def on_http(request: Request, error: Any) -> JSONResponse:
+        if isinstance(error.__cause__, RefusedError):  # the guard ended a body that FastAPI read
+            return refusal(error.__cause__)
         words = _WORDS.get(error.status_code, "The request cannot be answered.")
         return refusal(RefusedError(words, error.status_code))
 
@@ -95,6 +105,8 @@ def _add_error_answers(app: FastAPI) -> None:
     def on_disk(request: Request, error: Any) -> JSONResponse:
         if isinstance(error, FileNotFoundError):
             return refusal(RefusedError("The file is not there any more.", 404))
+        if error.errno == errno.EXDEV:
+            return refusal(RefusedError(_OTHER_DISK, 409))
         _LOGGER.warning("neural_similarity: %s: %s", error.filename, error.strerror)
         return refusal(RefusedError(f"The disk refused: {error.strerror or error}.", 507))
 

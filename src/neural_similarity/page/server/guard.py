@@ -9,7 +9,7 @@ browser can send requests there, and so can every program on the machine. So:
   that changes something must have one.
 - Everything needs the token of the opened address, which then is in a cookie that scripts cannot
   read and other sites cannot send.
-- A body is counted while it arrives, and ends the request when it is too long.
+- A body is counted while it arrives, and ends the request when it is too long or stops coming.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..project.pictures import MOST_BYTES
 from ..refused import RefusedError
+from .limits import Limits, in_time
 
 __all__ = ["MOST_JSON", "Guard", "refusal"]
 
@@ -61,11 +62,14 @@ class Guard:
         port: of our own address.
         once: another token, for a single use. The address that a browser is started with can be
             read by everybody on the machine, in its command line.
+        limits: how long a body may be silent.
     """
 
-    def __init__(self, app: ASGIApp, token: str, port: int, once: str = "") -> None:
+    def __init__(
+        self, app: ASGIApp, token: str, port: int, once: str = "", limits: Limits | None = None
+    ) -> None:
         self.app, self.token, self.cookie = app, token, f"nsl_teach_{port}"
-        self._once = once
+        self._once, self._limits = once, limits or Limits()
         self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +86,8 @@ class Guard:
         if answer is not None:
             await answer(scope, receive, guarded_send)
         else:
-            await self.app(scope, _counted(scope, receive), guarded_send)
+            body = _counted(scope, in_time(receive, self._limits))
+            await self.app(scope, body, guarded_send)
 
     def _check(self, scope: Scope) -> Response | None:
         """An answer that ends the request; None lets it pass."""
@@ -129,20 +134,24 @@ def refusal(error: RefusedError) -> JSONResponse:
     return JSONResponse({"error": str(error)}, error.status)
 
 
+def _is_picture(scope: Scope) -> bool:
+    return scope["path"].endswith("/pictures") or scope["path"] == "/api/try"
+
+
 def _limit(scope: Scope) -> int:
-    is_picture = scope["path"].endswith("/pictures") or scope["path"] == "/api/try"
-    return MOST_BYTES if is_picture else MOST_JSON
+    return MOST_BYTES if _is_picture(scope) else MOST_JSON
 
 
-def _too_long(limit: int) -> RefusedError:
-    return RefusedError(f"The file is larger than {limit // 2**20} MB.", 413)
+def _too_long(scope: Scope) -> RefusedError:
+    what = "file" if _is_picture(scope) else "request"
+    return RefusedError(f"The {what} is larger than {_limit(scope) // 2**20} MB.", 413)
 
 
 def _check_length(scope: Scope, headers: Headers) -> None:
     """Refuse a body that says itself that it is too long, before any of it is read."""
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > _limit(scope):
-        raise _too_long(_limit(scope))
+        raise _too_long(scope)
 
 
 def _counted(scope: Scope, receive: Receive) -> Receive:
@@ -154,7 +163,7 @@ def _counted(scope: Scope, receive: Receive) -> Receive:
         message = await receive()
         count += len(message.get("body", b""))
         if count > limit:
-            raise _too_long(limit)
+            raise _too_long(scope)
         return message
 
     return counted

@@ -78,17 +78,26 @@ def _add_project_routes(app: FastAPI, project: Project) -> None:
     def rename_class(id: str, body: Named) -> dict[str, str]:
         return {"id": project.rename_class(id, body.name)}
 
+    # An answer that offers to undo something says from which revision on that is in the state.
     @app.delete("/api/classes/{id}")
-    def delete_class(id: str) -> dict[str, list[str]]:
-        return {"entries": [project.delete_class(id)]}
+    def delete_class(id: str) -> dict[str, Any]:
+        entries = [project.delete_class(id)]
+        return {"entries": entries, "revision": project.listing.revision}
 
     @app.post("/api/move")
-    def move_pictures(body: Moved) -> dict[str, list[str]]:
-        return {"ids": project.move_pictures(body.ids, body.to)}
+    def move_pictures(body: Moved) -> dict[str, Any]:
+        ids, name = project.move_pictures(body.ids, body.to)
+        return {"ids": ids, "move": name, "revision": project.listing.revision}
+
+    @app.post("/api/moves/{name}/undo")
+    def undo_move(name: str) -> dict[str, bool]:
+        project.undo_move(name)
+        return {"done": True}
 
     @app.post("/api/delete")
-    def delete_pictures(body: Chosen) -> dict[str, list[str]]:
-        return {"entries": project.delete_pictures(body.ids)}
+    def delete_pictures(body: Chosen) -> dict[str, Any]:
+        entries = project.delete_pictures(body.ids)
+        return {"entries": entries, "revision": project.listing.revision}
 
     @app.post("/api/keep/{id}")
     def keep_label(id: str) -> dict[str, bool]:

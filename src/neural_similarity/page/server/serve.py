@@ -20,11 +20,11 @@ from ..engine import Engine
 from ..project import Project
 from .app import create_app
 from .events import Events
+from .limits import Limits, server_config
 
 __all__ = ["HOST", "PORT", "serve"]
 
 HOST, PORT = "127.0.0.1", 8350
-_MOST_CONNECTIONS = 64
 
 
 def serve(
@@ -48,11 +48,9 @@ def serve(
         token, once = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         address = f"http://{HOST}:{number}/?token="
         events, engine = Events(), Engine(project, backbone)
-        app = create_app(project, engine, token, number, events, once)
-        config = uvicorn.Config(
-            app, log_level="error", access_log=False, server_header=False,
-            timeout_graceful_shutdown=3, limit_concurrency=_MOST_CONNECTIONS, lifespan="off",
-        )  # fmt: skip
+        limits = Limits()
+        app = create_app(project, engine, token, number, events, once, limits)
+        config = server_config(app, limits)
         engine.start()
         announce(address + token)
         if open_browser:  # it may wait for the browser to start, or for the first answer
@@ -87,7 +85,7 @@ def _listen(port: int | None) -> socket.socket:
             if port is not None or error.errno != errno.EADDRINUSE:
                 raise
             listening.bind((HOST, 0))
-        listening.listen(_MOST_CONNECTIONS)
+        listening.listen(Limits.connections)
     except OSError as error:
         listening.close()
         raise RunError(

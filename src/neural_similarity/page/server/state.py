@@ -19,6 +19,7 @@ __all__ = ["FEW", "describe", "describe_answer", "describe_picture"]
 
 FEW = 5
 """A class with fewer pictures is named as one that has too few."""
+_MOST_NAMED = 3  # pictures that are in no class
 
 
 def describe(project: Project, engine: Engine, packing: Packing) -> dict[str, Any]:
@@ -35,11 +36,13 @@ def describe(project: Project, engine: Engine, packing: Packing) -> dict[str, An
         "revision": listing.revision,
         "status": asdict(engine.status),
         "classes": [_class(label, listing, trouble) for label in listing.labels],
+        "loose": {"count": len(listing.loose), "names": listing.loose[:_MOST_NAMED]},
         "lesson": None if lesson is None else _lesson(lesson, readable == learned, project),
         "history": [asdict(point) for point in project.records.history],
         "bin": [
             {"id": name, **asdict(entry)} for name, entry in reversed(project.bin.entries().items())
         ],
+        "moves": project.moves.possible(listing),
         "packing": packing.describe(readable),
         "limits": {"bytes": MOST_BYTES, "few": FEW},
     }
@@ -103,7 +106,7 @@ def _lesson(lesson: Lesson, is_current: bool, project: Project) -> dict[str, Any
             "probability": suspect.probability,
         }
         for suspect in validation.suspects
-        if not project.records.is_kept(pictures[suspect.row].file, pictures[suspect.row].label)
+        if not project.is_kept(pictures[suspect.row])
     ]
     return {
         "is_current": is_current,

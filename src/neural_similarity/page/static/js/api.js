@@ -24,6 +24,7 @@ export const api = {
   addPicture: (id, name, file) =>
     request("POST", `classes/${id}/pictures?name=${encodeURIComponent(name)}`, { body: file }),
   movePictures: (ids, to) => request("POST", "move", json({ ids, to })),
+  undoMove: (move) => request("POST", `moves/${move}/undo`),
   deletePictures: (ids) => request("POST", "delete", json({ ids })),
   keepLabel: (id) => request("POST", `keep/${id}`),
   restore: (entry) => request("POST", `bin/${entry}/restore`),

@@ -2,25 +2,10 @@
 
 import { api } from "./api.js";
 import { button, h, show } from "./dom.js";
-import { attempt, confirmed, notify } from "./notices.js";
+import { attempt, confirmed } from "./notices.js";
 import { texts } from "./texts.js";
 
 const t = texts.teach;
-
-/** Move pictures to the bin, and offer to bring them back. */
-export async function erasePictures(ids) {
-  const answer = await attempt(() => api.deletePictures(ids));
-  if (answer) offerUndo(t.erased(ids.length), answer.entries);
-}
-
-export function offerUndo(message, entries) {
-  const run = () =>
-    attempt(async () => {
-      for (const entry of entries) await api.restore(entry);
-      notify(t.restored);
-    });
-  notify(message, { action: { text: texts.undo, run } });
-}
 
 /** Show what is in the bin; drawn anew only if that has changed, so that focus stays. */
 export function drawBin(bin, entries) {

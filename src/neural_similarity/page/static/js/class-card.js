@@ -1,7 +1,6 @@
 /* One class: its name, its pictures, and every way to add some. */
 
 import { api } from "./api.js";
-import { offerUndo } from "./bin.js";
 import { frame, openCamera } from "./camera.js";
 import { button, h, setText, show } from "./dom.js";
 import { droppedFiles, dropTarget } from "./files.js";
@@ -9,6 +8,7 @@ import { attempt, notify } from "./notices.js";
 import { DRAGGED, draggedIds, drawGrid, pictureGrid } from "./picture-grid.js";
 import { store } from "./store.js";
 import { pictures, texts } from "./texts.js";
+import { eraseClass, movePictures } from "./undo.js";
 import { upload } from "./uploads.js";
 
 const t = texts.teach;
@@ -21,7 +21,7 @@ export function classCard(id) {
   const nothing = h("p", { className: "nothing" }, t.noPictures);
   const actions = h("div", { className: "row actions" });
   const camera = h("div", { className: "camera", hidden: true });
-  const remove = button("×", () => erase(id), { className: "plain" });
+  const remove = button("×", () => eraseClass(id), { className: "plain" });
   const card = h(
     "article",
     { className: "card class", "data-id": id },
@@ -70,12 +70,6 @@ async function rename(id, name) {
   if (!renamed) name.value = store.classOf(id)?.name ?? "";
 }
 
-async function erase(id) {
-  const name = store.classOf(id)?.name;
-  const answer = await attempt(() => api.deleteClass(id));
-  if (answer) offerUndo(t.classErased(name), answer.entries);
-}
-
 /** A button that opens the system's dialog for files. */
 function chooser(id, options) {
   const input = h("input", {
@@ -91,11 +85,7 @@ function chooser(id, options) {
 /** Take what was dropped on the class: pictures of another class, or files. */
 async function take(id, transfer) {
   const ids = draggedIds(transfer);
-  if (ids) {
-    const moved = await attempt(() => api.movePictures(ids, id));
-    if (moved?.ids.length) notify(t.moved(moved.ids.length, store.classOf(id)?.name ?? ""));
-    return;
-  }
+  if (ids) return movePictures(ids, id);
   const found = await droppedFiles(transfer);
   if (found.length) upload(id, found.map((one) => one.file));
   else notify(t.noFiles, { isError: true });

@@ -1,14 +1,23 @@
 /* Short messages at the edge of the page, with an undo where there is one; and one dialog. */
 
 import { button, h, show } from "./dom.js";
+import { store } from "./store.js";
 import { texts } from "./texts.js";
 
 const STAY = 9000; // milliseconds; one that offers something stays longer
 const place = () => document.getElementById("notices");
 
-/** Show a message. `action` is { text, run }, `details` are lines below; one of the same `key` goes. */
-export function notify(message, { action = null, details = [], isError = false, key = "" } = {}) {
-  const close = () => notice.remove();
+/**
+ * Show a message. `action` is { text, run }, `details` are lines below. A message of the same `key` goes;
+ * all errors have one, so a new one takes the place of the last. `isCurrent` says of a state whether the
+ * message still makes sense.
+ */
+export function notify(message, { action = null, details = [], isError = false, key = isError ? "error" : "", isCurrent = null } = {}) {
+  let unsubscribe = () => {};
+  const close = () => {
+    unsubscribe();
+    notice.remove();
+  };
   const notice = h(
     "div",
     { className: isError ? "notice bad" : "notice", "data-key": key },
@@ -16,17 +25,25 @@ export function notify(message, { action = null, details = [], isError = false, 
     action ? button(action.text, () => { close(); action.run(); }) : null,
     button("×", close, { className: "plain", "aria-label": texts.close }),
   );
-  if (key) place().querySelector(`[data-key="${key}"]`)?.remove();
+  if (key) dismiss(key);
   place().append(notice);
+  if (isCurrent) unsubscribe = store.subscribe((state) => isCurrent(state) || close());
   while (place().children.length > 4) place().firstChild.remove();
   if (!details.length && !isError) setTimeout(close, action ? 2 * STAY : STAY);
   return notice;
 }
 
-/** Run something that may fail, and show why. */
+/** Take back the message of this key, if it is there. */
+export function dismiss(key) {
+  place().querySelector(`[data-key="${key}"]`)?.remove();
+}
+
+/** Run something that may fail, and show why; a success takes back the last error. */
 export async function attempt(work) {
   try {
-    return await work();
+    const result = await work();
+    dismiss("error");
+    return result;
   } catch (error) {
     notify(error.message || texts.error, { isError: true });
     return null;

@@ -1,10 +1,10 @@
 /* The pictures of a class: a list box in which arrows move, Space selects and Delete deletes. */
 
 import { pictureAddress } from "./api.js";
-import { erasePictures } from "./bin.js";
 import { button, h, keyed, setText } from "./dom.js";
 import { enlarge } from "./notices.js";
 import { texts } from "./texts.js";
+import { erasePictures } from "./undo.js";
 
 const MOST_SHOWN = 120;
 export const DRAGGED = "application/x-nsl-pictures";
@@ -47,7 +47,7 @@ export function draggedIds(transfer) {
 }
 
 export function pictureGrid(classId) {
-  const list = h("div", { className: "pictures", role: "listbox", "aria-multiselectable": "true", tabIndex: -1 });
+  const list = h("div", { className: "pictures", role: "listbox", "aria-multiselectable": "true", "aria-description": texts.teach.help, tabIndex: -1 });
   const more = button("", () => { grid.isWhole = true; drawGrid(grid, grid.shown); }, { className: "more", hidden: true });
   const grid = h("div", { className: "grid", "data-id": classId }, list, more);
   list.addEventListener("keydown", onKey);

@@ -4,9 +4,10 @@ import { api, pictureAddress } from "./api.js";
 import { curveChart, historyChart } from "./charts.js";
 import { button, h, setText, show } from "./dom.js";
 import { drawMatrix } from "./matrix.js";
-import { attempt, enlarge, notify } from "./notices.js";
+import { attempt, enlarge } from "./notices.js";
 import { store } from "./store.js";
 import { percent, texts } from "./texts.js";
+import { movePictures } from "./undo.js";
 
 const t = texts.see;
 
@@ -121,14 +122,10 @@ function wrongLabels(state) {
       button(h("img", { src: pictureAddress(picture), alt: "" }), () => enlarge(pictureAddress(picture, true), words), { className: "plain", "aria-label": words }),
       h("div", {}, h("p", {}, words),
         h("p", { className: "row" },
-          button(t.move(nameOf(predicted)), () => move(id, predicted, nameOf(predicted)), { className: "main" }),
+          button(t.move(nameOf(predicted)), () => movePictures([id], predicted), { className: "main" }),
           button(t.keep(nameOf(given)), () => attempt(() => api.keepLabel(id))))),
     );
   });
   const text = h("p", { className: "quiet" }, suspects.length ? t.wrongText : t.wrongNone);
   return [h("h2", {}, t.wrong), text, suspects.length ? h("ul", { className: "suspects" }, cards) : null];
-}
-
-async function move(id, to, name) {
-  if (await attempt(() => api.movePictures([id], to))) notify(texts.teach.moved(1, name));
 }

@@ -9,22 +9,26 @@ import { attempt, notify } from "./notices.js";
 import { clearSelection, eraseSelected, onSelection, selected } from "./picture-grid.js";
 import { store } from "./store.js";
 import { texts } from "./texts.js";
+import { movePictures } from "./undo.js";
 import { onUploads, upload } from "./uploads.js";
 
 const t = texts.teach;
 
 export function startTeach(view) {
   const hint = h("p", { className: "lead" });
+  const loose = h("p", { className: "note", hidden: true });
   const columns = h("div", { className: "columns" });
   const adder = newClassCard();
   const progress = h("p", { className: "uploading", role: "status", hidden: true });
   const bin = h("details", { className: "bin" });
   const where = h("p", { className: "quiet" });
   const bar = selectionBar();
-  show(view, h("h1", { id: "teach-title" }, t.title), hint, progress, h("div", { className: "board" }, columns, adder), bar, bin, where);
+  show(view, h("h1", { id: "teach-title" }, t.title), hint, loose, progress, h("div", { className: "board" }, columns, adder), bar, bin, where);
 
   store.subscribe((state) => {
     setText(hint, hintFor(state));
+    loose.hidden = !state.loose.count;
+    setText(loose, state.loose.count ? t.loose(state.loose.count, state.loose.names) : "");
     keyed(columns, state.classes, (one) => one.id, (one) => classCard(one.id), updateCard);
     drawBin(bin, state.bin);
     setText(where, t.where(state.folder));
@@ -71,7 +75,7 @@ function newClassCard() {
 /** Make a class of every folder; pictures outside of folders become a class of their own. */
 async function addFolders(found) {
   if (!found.length) notify(t.noFiles, { isError: true });
-  const byFolder = Map.groupBy(found, (one) => one.folder || t.dropped(store.state.classes.length + 1));
+  const byFolder = Map.groupBy(found, (one) => one.folder.normalize("NFC") || t.dropped(store.state.classes.length + 1));
   for (const [folder, files] of byFolder) {
     const there = store.state.classes.find((one) => one.name === folder);
     const id = there?.id ?? (await attempt(() => api.addClass(folder)))?.id;
@@ -92,10 +96,8 @@ function selectionBar() {
   );
   target.addEventListener("change", async () => {
     const ids = [...selected];
-    const name = store.classOf(target.value)?.name;
-    const moved = name && (await attempt(() => api.movePictures(ids, target.value)));
+    if (target.value) await movePictures(ids, target.value);
     clearSelection();
-    if (moved) notify(t.moved(moved.ids.length, name));
   });
   onSelection(() => {
     bar.hidden = !selected.size;

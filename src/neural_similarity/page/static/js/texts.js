@@ -3,6 +3,8 @@
 const number = new Intl.NumberFormat("en");
 const count = (n, one, many = `${one}s`) => `${number.format(n)} ${n === 1 ? one : many}`;
 
+const some = (names, n) => names.join(", ") + (n > names.length ? ` and ${number.format(n - names.length)} more` : "");
+
 export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}\u00a0%`;
 export const pictures = (n) => count(n, "picture");
 export const megabytes = (bytes) => `${Math.max(0.1, bytes / 2 ** 20).toFixed(1)} MB`;
@@ -32,6 +34,9 @@ export const texts = {
     start: "Make a class for each thing that it should tell apart, and give each a few pictures.",
     empty: "Begin here: name your first class. Two classes with five pictures each are a good start.",
     oneClass: "One class is nothing to choose from: add a second one.",
+    loose: (n, names) =>
+      `${pictures(n)} in the project folder ${n === 1 ? "is" : "are"} in no class, so ${n === 1 ? "it is" : "they are"} not learned: ` +
+      `${some(names, n)}. Move ${n === 1 ? "it" : "them"} into the folder of a class, and reload this page.`,
     noPictures: "Drop pictures here, or choose some below. Five are a good start.",
     className: "Name of the class",
     newClass: "Name of a new class",
@@ -69,7 +74,6 @@ export const texts = {
     pasteNowhere: "Make a class first, and paste the picture then.",
     noFiles: "There is no picture in what you gave.",
     bin: (n) => `Bin (${number.format(n)})`,
-    binEmpty: "The bin is empty.",
     binClass: (name, n) => `Class ${name}, ${pictures(n)}`,
     binPictures: (name, n) => `${pictures(n)} of ${name}`,
     restore: "Bring back",
@@ -107,7 +111,6 @@ export const texts = {
     notTested: (names) => `Not tested: ${names}. They need at least two pictures that differ.`,
     copies: (n) => `${count(n, "group")} of near-identical pictures: they count as one. Vary light, angle and background.`,
     conflicts: (n) => `${count(n, "group")} of near-identical pictures are in different classes. Which one is right?`,
-    hint: "A better network is available:",
     more: (share, perClass) => `With about ${perClass} pictures in each class, expect about ${percent(share)} right.`,
     noMore: (perClass) => `Twice as many pictures (about ${perClass} in each class) would hardly change that.`,
     wrong: "Likely wrong labels",
@@ -147,9 +150,9 @@ export const texts = {
     unknownText: "It is unlike all your classes. The nearest are:",
     result: (name, share) => `${name}, ${percent(share)}`,
     probabilities: "Probabilities",
-    nearest: "The most similar learned pictures",
+    nearest: "The most similar learned pictures (1.00 is equal)",
     yours: "Your picture",
-    similar: (name, share) => `${name}, similarity ${share.toFixed(2)}`,
+    similar: (name, share) => `${name}, ${share.toFixed(2)}`,
   },
   take: {
     name: "Take away",

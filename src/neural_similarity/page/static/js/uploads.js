@@ -1,7 +1,7 @@
 /* The queue of pictures on their way to the server: a few at once, with one report at the end. */
 
 import { api } from "./api.js";
-import { notify } from "./notices.js";
+import { dismiss, notify } from "./notices.js";
 import { store } from "./store.js";
 import { texts } from "./texts.js";
 
@@ -57,6 +57,7 @@ function finish() {
   onProgress(null);
   const count = [...added.values()].reduce((a, b) => a + b, 0);
   const names = [...added.keys()].map((id) => store.classOf(id)?.name).filter(Boolean);
+  if (count) dismiss("error");
   if (names.length && !isQuiet) {
     const words = names.length === 1 ? texts.teach.added(count, names[0]) : texts.teach.addedToMany(count, names.length);
     notify(words, { key: "added" });
@@ -64,6 +65,8 @@ function finish() {
   if (skipped.length) {
     const more = skipped.length - MOST_NAMED;
     const lines = skipped.slice(0, MOST_NAMED).concat(more > 0 ? [texts.teach.skippedMore(more)] : []);
-    notify(texts.teach.skipped(skipped.length), { details: lines, isError: true });
+    notify(texts.teach.skipped(skipped.length), { details: lines, isError: true, key: "skipped" });
+  } else if (count) {
+    dismiss("skipped");
   }
 }

@@ -1,0 +1,104 @@
+"""Moves of pictures between classes that can be undone, for as long as the server runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from time import time_ns
+
+from ..refused import RefusedError
+from .listing import Listing, Picture
+from .names import free_path, identifier
+
+__all__ = ["Move", "Moves"]
+
+_MOST_MOVES = 100
+
+
+@dataclass(frozen=True)
+class Move:
+    """One picture that was moved.
+
+    Attributes:
+        home: the file that it was, relative to the project.
+        picture: what it is now.
+    """
+
+    home: str
+    picture: Picture
+
+
+class Moves:
+    """The last moves, each under a name.
+
+    Args:
+        project: the folder of the classes.
+    """
+
+    def __init__(self, project: Path) -> None:
+        self.project = project
+        self._moves: dict[str, list[Move]] = {}
+
+    def add(self, moves: list[Move]) -> str:
+        """Remember a move; returns its name, which is never that of another one."""
+        name = str(time_ns())
+        self._moves[name] = moves
+        for old in list(self._moves)[:-_MOST_MOVES]:
+            del self._moves[old]
+        return name
+
+    def possible(self, listing: Listing) -> list[str]:
+        """The names of the moves that can be undone, in part at least."""
+        return [
+            name
+            for name, moves in self._moves.items()
+            if any(_is_there(move.picture, listing) for move in moves)
+        ]
+
+    def labels_back(self, name: str) -> set[str]:
+        """The classes that pictures would come back to."""
+        return {_label(move.home) for move in self._moves.get(name, [])}
+
+    def undo(self, name: str, listing: Listing) -> None:
+        """Bring pictures back to where they were, under new names where the old ones are taken.
+
+        Pictures that somebody has moved again, changed or deleted stay as they are.
+        """
+        moves = self._moves.pop(name, [])
+        there = [move for move in moves if _is_there(move.picture, listing)]
+        if not there:
+            raise RefusedError("These pictures are not where they were moved to any more.", 409)
+        for move in there:
+            home = self.project / move.home
+            home.parent.mkdir(parents=True, exist_ok=True)
+            (self.project / move.picture.file).rename(
+                free_path(home.parent, home.stem, home.suffix)
+            )
+
+    def rename(self, old: str, new: str) -> None:
+        """A class has another name now: pictures come back to that, and from there."""
+        for name, moves in self._moves.items():
+            self._moves[name] = [_renamed(move, old, new) for move in moves]
+
+
+def _renamed(move: Move, old: str, new: str) -> Move:
+    home, picture = move.home, move.picture
+    if _label(home) == old:
+        home = _in_class(home, new)
+    if picture.label == old:
+        picture = replace(picture, label=new, file=_in_class(picture.file, new))
+    return Move(home, picture)
+
+
+def _is_there(picture: Picture, listing: Listing) -> bool:
+    now = listing.by_id.get(identifier(picture.file))
+    return now is not None and now.version == picture.version
+
+
+def _label(file: str) -> str:
+    return PurePosixPath(file).parts[0]
+
+
+def _in_class(file: str, label: str) -> str:
+    """The same file in a class of another name."""
+    return PurePosixPath(label, *PurePosixPath(file).parts[1:]).as_posix()
