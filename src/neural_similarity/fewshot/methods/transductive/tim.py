@@ -64,9 +64,10 @@ class TIM(FeatureMethod):
         adam = torch.optim.Adam([prototypes], lr=self.lr)
         weights = (self.cross_entropy, self.marginal, self.conditional)
         for _ in range(self.steps):
-            scores = (self._scores_of(x, prototypes) for x in (support.flatten(1, 2), query))
+            support_scores = self._scores_of(support.flatten(1, 2), prototypes)
+            query_scores = self._scores_of(query, prototypes)
             # A sum over episodes: Adam moves every number by its own gradient.
-            loss = information_loss(*scores, targets, *weights).sum()
+            loss = information_loss(support_scores, query_scores, targets, *weights).sum()
             adam.zero_grad()
             loss.backward()
             adam.step()
@@ -98,6 +99,6 @@ def information_loss(
     logarithms = query.log_softmax(-1)
     shares = logarithms.exp()
     conditional_entropy = -(shares * logarithms).sum(-1).mean(-1)
-    marginal_entropy = torch.special.entr(shares.mean(1)).sum(-1)
+    marginal_entropy: Tensor = torch.special.entr(shares.mean(1)).sum(-1)
     errors = -(targets * support.log_softmax(-1)).sum(-1).mean(-1)
     return cross_entropy * errors - marginal * marginal_entropy + conditional * conditional_entropy
