@@ -188,7 +188,7 @@ def test_autocast_and_half_precision(name):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((4, 4, 2), {}, r"odd sides, got \(2, 2\).*no middle"),
+        ((4, 4, 2), {}, r"odd sides, got \(2, 2\).*even kernel has none"),
         ((4, 4, (3, 4)), {}, r"odd sides, got \(3, 4\)"),
         ((4, 4, 3, 2), {}, r"stride \(1, 1\), got \(2, 2\).*pooling"),
         ((4, 4, 3), {"padding": 0}, r"padding \(1, 1\), got \(0, 0\).*Leave padding out"),

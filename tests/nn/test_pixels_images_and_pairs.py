@@ -149,8 +149,10 @@ def test_a_guide_reaches_the_layer_and_is_padded_like_the_input():
         conv(input)
     with pytest.raises(ns.ShapeError, match=r"a guide with 2 channels, got one with 3\."):
         conv(input, input)
-    with pytest.raises(ns.ShapeError, match=r"shape \(2, C, 6, 7\), got \(2, 2, 6, 6\)"):
+    with pytest.raises(ns.ShapeError, match=r"shape \(2, D, 6, 7\), got \(2, 2, 6, 6\)"):
         conv(input, guide[..., :-1])
+    one_for_all = guide[:1].expand(2, -1, -1, -1)
+    torch.testing.assert_close(conv(input, guide[:1]), conv(input, one_for_all))
     with pytest.raises(ns.ShapeError, match="expected no guide for ImagePredictor, got one of"):
         ns.nn.DynamicConv2d(3, 4, 3, predictor=ns.ImagePredictor())(input.float(), guide.float())
 

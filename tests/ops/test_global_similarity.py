@@ -316,7 +316,7 @@ def test_attention_maps_that_do_not_fit():
     query, value = torch.zeros(2, 3, 4, 5), torch.zeros(2, 6, 4, 5)
     with pytest.raises(ns.ShapeError, match=r"key of the query's shape \(2, 3, 4, 5\), got"):
         position_attention(query, query[:, 1:], value)
-    with pytest.raises(ns.ShapeError, match=r"value of shape \(2, 'C', 4, 5\), got \(2, 6, 4, 4\)"):
+    with pytest.raises(ns.ShapeError, match=r"value of shape \(2, C, 4, 5\), got \(2, 6, 4, 4\)"):
         position_attention(query, query, value[..., 1:])
     with pytest.raises(ns.ShapeError, match=r"got \(3, 4, 5\) and \(2, 6, 4, 5\)"):
         position_attention(query[0], query[0], value)

@@ -10,6 +10,7 @@ from .convolutions import (
     conv_operands,
     conv_output_shape,
     guide,
+    image_batch,
     layer_input,
     pairs,
     shape,
@@ -21,7 +22,6 @@ from .convolutions import (
 from .maps import (
     attention_maps,
     attention_width,
-    central_tap,
     global_similarity,
     map_size,
     odd_kernel,
@@ -41,7 +41,6 @@ from .numbers import (
 __all__ = [
     "attention_maps",
     "attention_width",
-    "central_tap",
     "conv_gradient",
     "conv_operands",
     "conv_output_shape",
@@ -49,6 +48,7 @@ __all__ = [
     "divisor",
     "global_similarity",
     "guide",
+    "image_batch",
     "is_whole",
     "known_name",
     "layer_input",

@@ -15,6 +15,7 @@ __all__ = [
     "conv_operands",
     "conv_output_shape",
     "guide",
+    "image_batch",
     "layer_input",
     "pairs",
     "shape",
@@ -39,14 +40,24 @@ def layer_input(where: str, input: Tensor, channels: int | None = None) -> None:
         )
 
 
+def image_batch(layer: object, images: Tensor, channels: int | None = None) -> None:
+    """Raise unless a layer's ``similarity`` gets a batch; it has no form for a single image."""
+    if images.dim() != 4 or (channels is not None and images.shape[1] != channels):
+        raise ShapeError(
+            f"{type(layer).__name__}.similarity: expected a batch of shape "
+            f"(N, {'C' if channels is None else channels}, H, W), got {shape(images)}. "
+            f"Add the axis of the batch with images[None]."
+        )
+
+
 def guide(where: str, input: Tensor, guide: Tensor) -> None:
     """Raise unless the guide has the input's samples and positions."""
     N, _, H, W = input.shape
     samples = guide.dim() == 4 and (guide.shape[0] == N or guide.shape[0] == 1)
     if not samples or guide.shape[2:] != input.shape[2:]:
         raise ShapeError(
-            f"{where}: expected guide of shape {(N, 'D', H, W)}, got {shape(guide)}. It must have "
-            f"the input's samples (or 1 for all) and positions."
+            f"{where}: expected guide of shape ({N}, D, {H}, {W}), got {shape(guide)}. It must "
+            f"have the input's samples (or 1 for all) and positions."
         )
 
 
@@ -61,7 +72,7 @@ def conv_output_shape(
     groups: int,
 ) -> tuple[int, int]:
     """Check the arguments of a two-dimensional convolution and return (P, Q)."""
-    _four_axes(where, input)
+    layer_input(where, input)
     if weight.dim() != 4:
         raise ShapeError(
             f"{where}: expected weight of shape (O, C/G, kh, kw), got {shape(weight)}."
@@ -215,13 +226,6 @@ def weight_similarity(
         raise ShapeError(
             f"{where}: expected similarity of shape {diagonal} or {matrix} for "
             f"scope {scope!r}, got {shape(similarity)}."
-        )
-
-
-def _four_axes(where: str, input: Tensor) -> None:
-    if input.dim() != 4:
-        raise ShapeError(
-            f"{where}: expected input of shape (N, C, H, W) or (C, H, W), got {shape(input)}."
         )
 
 

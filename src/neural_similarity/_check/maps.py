@@ -7,12 +7,11 @@ from typing import Literal
 from torch import Tensor
 
 from ..errors import ShapeError
-from .convolutions import _four_axes, shape
+from .convolutions import layer_input, shape
 
 __all__ = [
     "attention_maps",
     "attention_width",
-    "central_tap",
     "global_similarity",
     "map_size",
     "odd_kernel",
@@ -21,16 +20,7 @@ __all__ = [
 
 
 def odd_kernel(where: str, kernel: tuple[int, int]) -> None:
-    """Raise unless the kernel has a central tap."""
-    if min(kernel) < 1 or not all(side % 2 for side in kernel):
-        raise ShapeError(
-            f"{where}: expected a kernel with odd sides, got {kernel}. A global similarity keeps "
-            f"the size of the map, and an even kernel has no middle. Use a kernel such as (3, 3)."
-        )
-
-
-def central_tap(where: str, kernel: tuple[int, int]) -> None:
-    """Raise unless the kernel has a tap in its middle, with which the others are compared."""
+    """Raise unless the kernel has a tap in its middle."""
     if min(kernel) < 1 or not all(side % 2 for side in kernel):
         raise ShapeError(
             f"{where}: expected a kernel with odd sides, got {kernel}. The window lies around its "
@@ -55,7 +45,7 @@ def size_preserving(
 
 def global_similarity(where: str, input: Tensor, similarity: Tensor) -> Literal["mask", "matrix"]:
     """Raise unless ``similarity`` fits the map; return which of the two forms it has."""
-    _four_axes(where, input)
+    layer_input(where, input)
     N, _, H, W = input.shape
     got, L = tuple(similarity.shape), H * W
     for form, block in (("mask", (H, W)), ("matrix", (L, L))):
@@ -83,7 +73,7 @@ def attention_maps(where: str, query: Tensor, key: Tensor, value: Tensor) -> Non
     N, _, H, W = query.shape
     if (value.shape[0], *value.shape[2:]) != (N, H, W):
         raise ShapeError(
-            f"{where}: expected value of shape {(N, 'C', H, W)}, got {shape(value)}. "
+            f"{where}: expected value of shape ({N}, C, {H}, {W}), got {shape(value)}. "
             f"It must have the query's samples and positions."
         )
 

@@ -100,7 +100,7 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
     ) -> Tensor:
         prediction = self.prediction("predictor")
         if guide is not None:
-            _check_guide(self, input, guide)
+            _check.guide(type(self).__name__, input, guide)
             guide = explicit_padding(self, guide)[0]
         M: Tensor = prediction(input if prediction.sees_whole_image else padded, window, guide)
         return M
@@ -222,15 +222,6 @@ class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
         weight_hh = predictor_hh.shaped(self.weight_hh)
         return torch.lstm_cell(
             input, (hidden, memory), weight_ih, weight_hh, self.bias_ih, self.bias_hh
-        )
-
-
-def _check_guide(layer: DynamicLayer, input: Tensor, guide: Tensor) -> None:
-    N, _, H, W = input.shape
-    if guide.dim() != 4 or (guide.shape[0], *guide.shape[2:]) != (N, H, W):
-        raise ShapeError(
-            f"{type(layer).__name__}: expected a guide of shape ({N}, C, {H}, {W}), got "
-            f"{_check.shape(guide)}. It has a pixel for every pixel of the input."
         )
 
 

@@ -209,8 +209,15 @@ def test_bad_guides_and_transforms():
     image = torch.zeros(2, 3, 5, 6)
     for layer in (family.PixelAdaptiveConv2d(3, 4, 3), family.BilateralFilter2d(3, 1.0, 1.0)):
         for guide in (torch.zeros(2, 3, 5, 5), torch.zeros(3, 3, 5, 6), torch.zeros(3, 5, 6)):
-            with pytest.raises(ShapeError, match=r"guide of shape \(2, 'D', 5, 6\), got"):
+            with pytest.raises(ShapeError, match=r"guide of shape \(2, D, 5, 6\), got"):
                 layer(image, guide)
     seven = nn.Sequential(nn.Flatten(), nn.Linear(90, 7))
     with pytest.raises(ShapeError, match=r"localisation to return \(2, 6\) or \(2, 2, 3\), got"):
         family.SpatialTransformer2d(seven)(image)
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_the_similarity_of_a_single_image_is_refused(name):
+    layer, inputs = build(name, torch.float32)[:2]
+    with pytest.raises(ShapeError, match=r"\.similarity: expected a batch .* images\[None\]"):
+        layer.similarity(inputs[-1][0])

@@ -54,6 +54,7 @@ class BilateralFilter2d(nn.Module):
 
     def similarity(self, guide: Tensor) -> Tensor:
         """M of a guide ``(N, D, H, W)``: ``(N, K, H, W)``; the entries at a position sum to one."""
+        _check.image_batch(self, guide)
         similarity = gaussian_similarity(guide / self.sigma_colour, self.windows)
         nearness = self._nearness(guide).reshape(-1, 1, 1)
         similarity = similarity * (nearness * inside(guide, self.windows))

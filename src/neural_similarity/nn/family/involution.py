@@ -68,6 +68,7 @@ class Involution2d(nn.Module):
 
     def similarity(self, input: Tensor) -> Tensor:
         """H: ``(N, S·K, P, Q)``, the K entries of a group of channels together."""
+        _check.image_batch(self, input, self.channels)
         stride = self.windows.stride
         if stride != (1, 1):
             input = F.avg_pool2d(input, stride, stride, ceil_mode=True)

@@ -90,6 +90,7 @@ class LocalAttention2d(nn.Module):
 
     def similarity(self, input: Tensor) -> Tensor:
         """The softmax: ``(N, heads·K, P, Q)``, the K entries of a head together."""
+        _check.image_batch(self, input, self.in_channels)
         query = self.query(centres(input, self.windows))
         scores = pair_similarity(query, self.key(input), *self.windows, groups=self.heads)
         # One sum after the other, in place: a map for every tap is the largest thing here.

@@ -88,6 +88,7 @@ class ModulatedConv2d(nn.Conv2d):
 
     def similarity(self, input: Tensor) -> Tensor:
         """The mask: ``(N, deform_groups·K, P, Q)``, the K entries of a group together."""
+        _check.image_batch(self, input, self.in_channels)
         mask: Tensor = self.mask(input)
         return mask.sigmoid()
 

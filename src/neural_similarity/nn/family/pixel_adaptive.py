@@ -63,7 +63,7 @@ class PixelAdaptiveConv2d(nn.Conv2d):
         groups: int = 1,
         **kwargs: Any,
     ) -> None:
-        _check.central_tap(type(self).__name__, pair(kernel_size))
+        _check.odd_kernel(type(self).__name__, pair(kernel_size))
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
             **kwargs,
@@ -72,6 +72,7 @@ class PixelAdaptiveConv2d(nn.Conv2d):
 
     def similarity(self, guide: Tensor) -> Tensor:
         """K of a guide ``(N, D, H, W)``: ``(N, K, P, Q)``."""
+        _check.image_batch(self, guide)
         padded, zeros = explicit_padding(self, guide)
         windows = self._windows(zeros)
         similarity = gaussian_similarity(padded, windows)

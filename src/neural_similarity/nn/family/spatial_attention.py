@@ -105,6 +105,7 @@ class SpatialAttentionConv2d(nn.Conv2d):
 
     def similarity(self, input: Tensor) -> Tensor:
         """M as the operation takes it with ``similarity_groups=C``: ``(N, C·K, 1, 1)``."""
+        _check.image_batch(self, input, self.in_channels)
         channel, spatial = self.attentions(input)
         if spatial is None:
             return channel

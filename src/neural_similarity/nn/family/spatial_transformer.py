@@ -53,6 +53,7 @@ class SpatialTransformer2d(PositionSimilarity):
 
     def similarity(self, input: Tensor) -> Tensor:
         """M as a matrix, ``(N, L, L)``."""
+        _check.image_batch(self, input)
         H, W = input.shape[2:]
         x, y = self._grid(input).flatten(1, 2).unbind(-1)
         rows = _nearness(((y + 1) * H - 1) / 2, H)

@@ -70,6 +70,7 @@ class SqueezeExciteConv2d(nn.Conv2d):
 
     def similarity(self, input: Tensor) -> Tensor:
         """M as the operation takes it with ``similarity_groups=C``: ``(N, C·K, 1, 1)``."""
+        _check.image_batch(self, input, self.in_channels)
         return self.gate(input).repeat_interleave(self.kernel_size[0] * self.kernel_size[1], 1)
 
     def forward(self, input: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Windows(NamedTuple):
     ) -> Windows:
         """Windows with a central tap; without a padding, the first centre is the first pixel."""
         kernel, steps, spread = pair(kernel_size), pair(stride), pair(dilation)
-        _check.central_tap(where, kernel)
+        _check.odd_kernel(where, kernel)
         for axis in range(2):
             _check.whole_numbers(where, stride=steps[axis], dilation=spread[axis])
         if padding is None:
