@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import re
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -20,6 +21,7 @@ from neural_similarity.page import open_project
 from neural_similarity.page.engine import Engine
 from neural_similarity.page.project.pictures import MOST_BYTES
 from neural_similarity.page.server import create_app
+from neural_similarity.page.server.app import STATIC
 from neural_similarity.page.server.events import Events
 from neural_similarity.page.server.guard import MOST_JSON
 
@@ -161,6 +163,14 @@ def test_every_answer_has_the_policy(page):
         assert "http" not in policy
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["x-frame-options"] == "DENY"
+
+
+def test_the_page_asks_for_all_its_modules_at_once(page):
+    text = page.get("/").text
+    modules = sorted(
+        re.findall(r"(?:modulepreload\" href|module\" src)=\"/static/js/(.*?)\"", text)
+    )
+    assert modules == sorted(path.name for path in (STATIC / "js").iterdir())
 
 
 def test_names_and_addresses_lead_nowhere_else(page):

@@ -135,7 +135,8 @@ def refusal(error: RefusedError) -> JSONResponse:
 
 
 def _is_picture(scope: Scope) -> bool:
-    return scope["path"].endswith("/pictures") or scope["path"] == "/api/try"
+    path: str = scope["path"]
+    return path.endswith("/pictures") or path == "/api/try"
 
 
 def _limit(scope: Scope) -> int:
