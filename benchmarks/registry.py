@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import (
+    adapted,
     dynamic_op,
     family,
     fewshot_episodes,
@@ -58,6 +59,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark("fewshot_episodes", "how fast is a test on episodes?", fewshot_episodes.run),
         Benchmark("static_episodes", "do episodes tuned together save time?", static_episodes.run),
         Benchmark("maml_step", "is second-order MAML as fast as with higher?", maml_step.run),
+        Benchmark("adapted", "how fast is an adapted network?", adapted.run),
         Benchmark("wide_step", "how wide is a plain network of the same time?", wide_step.run),
     )
 }
