@@ -32,7 +32,8 @@ Five of the cars served for choices too.
 
 `auto` is what `nsl adapt` does without `--method`. "scikit-learn" is its logistic regression on the
 features of the same network, as ten lines of code would use it. Whatever is tuned, the result is
-one plain network: the ONNX file of an adapted `efficientnet_lite0` has 13.8 MB.
+one plain network: the ONNX file of an adapted `efficientnet_lite0` has 13.8 MB, and onnxruntime
+takes some 16 ms an image on two cores (`python -m benchmarks adapted`).
 """
 
 

@@ -121,6 +121,13 @@ def static_episodes():
             yield [shots, name.removesuffix(" at a time"), ratio(timing), quartiles(timing)]
 
 
+def adapted():
+    for title, of in measured("adapted").items():
+        times = [f"{of[name]['milliseconds']:.0f}" for name in ("PyTorch", "onnxruntime")]
+        batch = title.partition("batch ")[2]
+        yield [batch, *times, ratio(of["onnxruntime"]), quartiles(of["onnxruntime"])]
+
+
 def wide_step():
     (of,) = measured("wide_step").values()
     for name, timing in list(of.items())[1:]:
@@ -142,7 +149,7 @@ def _short(name: str) -> str:
 
 SECTIONS_WITH_TABLES = (
     static_step, dynamic_op, image_op, family, network_step, throughput, input_pipeline,
-    fewshot_episodes, maml_step, static_episodes, wide_step,
+    fewshot_episodes, maml_step, static_episodes, adapted, wide_step,
 )  # fmt: skip
 
 
