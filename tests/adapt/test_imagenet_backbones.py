@@ -128,8 +128,8 @@ def test_the_default_serves_every_method_that_fits(monkeypatch):
         asked.append(spec)
         return small if spec is None else load_backbone(spec)
 
-    monkeypatch.setattr("neural_similarity.adapt.classifier.load_backbone", load)
-    monkeypatch.setattr("neural_similarity.adapt.classifier.METHODS", ("ridge", "dynamic"))
+    monkeypatch.setattr("neural_similarity.adapt.candidates.load_backbone", load)
+    monkeypatch.setattr("neural_similarity.adapt.candidates.METHODS", ("ridge", "dynamic"))
     images, labels = pictures((3, 3))
     learned = ns.FewShotClassifier(folds=2).fit(images, labels)
     assert asked == [None]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,30 +19,13 @@ from .. import _check
 from ..errors import DataError, RunError
 from ..ops.effective_weight import Scope
 from .backbones.extractor import FeatureExtractor
-from .backbones.load import (
-    PLAIN_TWIN,
-    SHIPPED_DYNAMIC,
-    default_backbone,
-    list_backbones,
-    load_backbone,
-)
-from .feature_cache import open_cache
+from .candidates import Backbone, Candidates
 from .inputs import check_lengths, label_array, listed, numbered
-from .methods import (
-    METHODS,
-    AdaptedNetwork,
-    Adapter,
-    Layers,
-    StaticOptions,
-    can_adapt,
-    make_adapter,
-    static_options,
-    takes_long,
-)
+from .methods import METHODS, AdaptedNetwork, Layers, StaticOptions, static_options
 from .prediction import Prediction, Predictions, predict_files, predict_pixels
 from .preprocessing import Preprocessing, in_batches, read_all
 from .storage import Adapted, Examples, load_adapted, save_adapted
-from .training_images import TrainingImages, embed_images
+from .training_images import TrainingImages
 from .validation import (
     CrossValidation,
     cross_validate,
@@ -71,8 +53,9 @@ class FewShotClassifier:
         method: ``"static"``: similarities and a classifier are tuned, then merged into a plain
             network; ``"dynamic"``: a classifier is tuned on a dynamic network; ``"proto"``: the
             nearest class mean; ``"ridge"``: ridge regression; ``"linear"``: logistic regression;
-            ``"laplace"``: the same, with a prior from the backbone's own classifier; ``"auto"``:
-            the best of them in cross-validation. They are the few-shot methods of the same names.
+            ``"laplace"``: the same, with a prior from the classifier that the backbone was trained
+            with; ``"auto"``: linear, unless another one is better in cross-validation beyond doubt.
+            They are the few-shot methods of the same names.
         backbone: what :func:`~neural_similarity.adapt.load_backbone` takes, or a
             :class:`~neural_similarity.adapt.FeatureExtractor`. None is the best that is installed
             (:func:`~neural_similarity.adapt.default_backbone`): a network trained on ImageNet, or
@@ -116,7 +99,7 @@ class FewShotClassifier:
     def __init__(
         self,
         method: str = "auto",
-        backbone: str | os.PathLike[str] | FeatureExtractor | None = None,
+        backbone: Backbone = None,
         folds: int = 5,
         seed: int = 0,
         structure: str | None = None,
@@ -148,8 +131,11 @@ class FewShotClassifier:
         self._check_settings()
         examples = listed(images)
         classes, numbers = numbered(labels, len(examples))
-        adapters, left_out = self._adapters(examples, numbers, len(classes), callback)
-        return self._learn(adapters, left_out, classes, callback)
+        on_image = partial(callback, "images") if callback is not None else None
+        candidates = Candidates(self.method, self._static_options()).on_images(
+            self.backbone, examples, numbers, len(classes), on_image
+        )
+        return self._learn(candidates, classes, callback)
 
     def fit_embedded(
         self,
@@ -169,15 +155,8 @@ class FewShotClassifier:
             callback: is called with ``"fits"``, the number done and the total.
         """
         self._check_settings()
-        adapters: dict[str, Adapter] = {}
-        left_out: dict[str, str] = {}
-        for method in methods if self.method == "auto" else (self.method,):
-            reason = self._reason_against(method, data.backbone)
-            if reason is None:
-                adapters[method] = make_adapter(method, data, self._static_options())
-            else:
-                left_out[method] = reason
-        return self._learn(adapters, left_out, label_array(list(classes)), callback)
+        candidates = Candidates(self.method, self._static_options()).on_features(data, methods)
+        return self._learn(candidates, label_array(list(classes)), callback)
 
     @property
     def preprocessing_(self) -> Preprocessing:
@@ -239,7 +218,7 @@ class FewShotClassifier:
     def load(
         cls,
         folder: str | os.PathLike[str],
-        backbone: str | os.PathLike[str] | FeatureExtractor | None = None,
+        backbone: Backbone = None,
     ) -> Self:
         """The classifier in a folder of :meth:`save`.
 
@@ -305,20 +284,17 @@ class FewShotClassifier:
         _check_seed(_check.plain_number(self.seed))
 
     def _learn(
-        self,
-        adapters: Mapping[str, Adapter],
-        left_out: Mapping[str, str],
-        classes: NDArray[Any],
-        callback: Callback | None,
+        self, candidates: Candidates, classes: NDArray[Any], callback: Callback | None
     ) -> Self:
         """Test the methods, choose one, and let it learn from all images."""
+        adapters = candidates.adapters
         folds, seed = map(_check.plain_number, (self.folds, self.seed))
         on_fit = partial(callback, "fits") if callback is not None else None
         data = next(iter(adapters.values())).data
         numbers, n_way = data.labels, len(classes)
         groups = near_duplicates(data.features, numbers, data.mirrored)
         validation = cross_validate(adapters, numbers, n_way, folds, seed, on_fit, groups)
-        validation = replace(validation, left_out=left_out)
+        validation = replace(validation, left_out=candidates.left_out)
         adapter = adapters[validation.method]
         network = adapter.network(adapter.fit(torch.arange(len(numbers))))
         network.classifier.weight.div_(validation.temperature)
@@ -337,63 +313,6 @@ class FewShotClassifier:
         return static_options(
             self.method, structure=self.structure, scope=self.scope, layers=self.layers
         )
-
-    def _reason_against(self, method: str, backbone: FeatureExtractor | None) -> str | None:
-        """Why a method is left out of the choice, or None; an error if it is the only one."""
-        static = self._static_options()
-        reason = "no backbone" if backbone is None else can_adapt(method, backbone, static)
-        if reason is not None and self.method != "auto":
-            raise RunError(
-                f"FewShotClassifier: expected a backbone that suits the method, got "
-                f"{backbone.name if backbone else None}: {reason}. Choose another method or "
-                f"backbone."
-            )
-        if backbone is not None and self.method == "auto":
-            reason = reason or takes_long(method, backbone)
-        return reason
-
-    def _adapters(
-        self, images: list[Any], labels: Tensor, n_way: int, callback: Callback | None
-    ) -> tuple[dict[str, Adapter], dict[str, str]]:
-        """The methods to choose from, each with its backbone, and why others are left out."""
-        static = self._static_options()
-        methods = METHODS if self.method == "auto" else (self.method,)
-        backbones = self._backbones(methods)
-        on_image = partial(callback, "images") if callback is not None else None
-        embedded: dict[FeatureExtractor, TrainingImages] = {}
-        adapters, left_out = {}, {}
-        for method in methods:
-            backbone = backbones.get(method)
-            reason = self._reason_against(method, backbone)
-            if backbone is None or reason is not None:
-                left_out[method] = str(reason)
-                continue
-            if backbone not in embedded:
-                cache = open_cache(backbone)
-                embedded[backbone] = embed_images(backbone, images, labels, n_way, on_image, cache)
-            adapters[method] = make_adapter(method, embedded[backbone], static)
-        return adapters, left_out
-
-    def _backbones(self, methods: Sequence[str]) -> dict[str, FeatureExtractor]:
-        if isinstance(self.backbone, FeatureExtractor):
-            return dict.fromkeys(methods, _in_evaluation(self.backbone))
-        if self.backbone is not None:
-            return dict.fromkeys(methods, load_backbone(self.backbone))
-        if default_backbone() != SHIPPED_DYNAMIC and methods != ("dynamic",):
-            return dict.fromkeys(methods, load_backbone())
-        backbones = {}
-        if set(methods) - {"static"}:
-            backbones = dict.fromkeys(set(methods) - {"static"}, load_backbone(SHIPPED_DYNAMIC))
-        if "static" in methods and (PLAIN_TWIN in list_backbones() or len(methods) == 1):
-            backbones["static"] = load_backbone(PLAIN_TWIN)
-        return backbones
-
-
-def _in_evaluation(backbone: FeatureExtractor) -> FeatureExtractor:
-    """The backbone, or a copy if it is in training mode: the user's module must not change."""
-    if not any(part.training for part in backbone.module.modules()):
-        return backbone
-    return replace(backbone, module=copy.deepcopy(backbone.module).eval())
 
 
 def _parameters(cls: type[FewShotClassifier]) -> list[str]:
