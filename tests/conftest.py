@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from support.forks import Forks
 
 from neural_similarity.ops.similarity_conv import dispatch, pieces
 
@@ -25,6 +26,13 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     monkeypatch.setattr(pieces, "_CPU_PANEL", 60_000)  # several pieces, some of rows
     with dispatch.only(chosen.name):
         yield chosen.name
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """A process that has torch and the commands imported, and forks a child for each call."""
+    with Forks(tmp_path_factory.mktemp("forks")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from attacks import swaps
-from support.forks import Forks, Stop
+from support.forks import Stop
 
 from neural_similarity import _io
 
@@ -124,12 +124,6 @@ def test_interrupted_at_any_step_of_a_swap(way, step, error, tmp_path, monkeypat
     if error is OSError and way != "exchange" and step < 9:
         assert read(out) == OLD
     assert leftovers(tmp_path) == []
-
-
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory):
-    with Forks(tmp_path_factory.mktemp("log"), "attacks.swaps") as running:
-        yield running
 
 
 def swapped_until(forks, way, out, step):

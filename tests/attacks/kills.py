@@ -19,18 +19,6 @@ from support.forks import Stop
 from neural_similarity.adapt import save_backbone
 from neural_similarity.data.fetching.sources import SOURCES, RemoteFile, Source
 
-QUICK_MODULES = (
-    "matplotlib.figure", "matplotlib.backends.backend_agg", "rich.progress", "rich.table",
-    "neural_similarity.cli.app", "neural_similarity.plot",
-    "neural_similarity.cli.shared.adapt_result", "attacks.kills",
-)  # fmt: skip
-MODULES = (
-    *QUICK_MODULES, "torch._dynamo", "sklearn.datasets", "experiments.reproduce",
-    "neural_similarity.cli.shared.train_report", "neural_similarity.cli.shared.fewshot_report",
-    "neural_similarity.export.torch_export",
-)  # fmt: skip
-"""What a command imports, so that no child has to."""
-
 _SMALL = {
     "options": {"width": 4, "hidden": 8}, "hidden": 4, "batch_size": 600, "epochs": 2.0,
     "log_every": 1, "lr": 0.02, "threads": 1,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from attacks import kills, swaps
-from support.forks import Forks, Stop
+from support.forks import Stop
 from support.web_server import web_server
 
 from neural_similarity import _io
@@ -15,13 +15,6 @@ FULL = os.environ.get("NSL_ATTACKS") == "all"
 KILLS = 100 if FULL else 8
 REPLACEMENTS = 150 if FULL else 15
 NAMES = tuple(kills.COMMANDS) if FULL else kills.QUICK
-
-
-@pytest.fixture(scope="module")
-def forks(tmp_path_factory):
-    modules = kills.MODULES if FULL else kills.QUICK_MODULES
-    with Forks(tmp_path_factory.mktemp("log"), *modules, "attacks.swaps") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,5 @@
 """Attached and merged networks in the rest of PyTorch: compile, DDP, autocast, export, ONNX."""
 
-import subprocess
-import sys
-import textwrap
-
 import pytest
 import torch
 from support.cases import disturb
@@ -84,45 +80,41 @@ def test_onnx_after_merging(tmp_path):
         torch.testing.assert_close(torch.from_numpy(result), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_distributed_data_parallel(tmp_path):
-    """Two ranks, half the batch each, give the gradients of one process with all of it."""
-    script = tmp_path / "rank.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import os, torch, torch.distributed as dist, neural_similarity as ns
-            from torch import nn
+RANK = """
+import torch, torch.distributed as dist, neural_similarity as ns
+from torch import nn
 
-            dist.init_process_group("gloo")
-            torch.set_num_threads(1)
-            torch.manual_seed(0)
-            model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3))
-            ns.attach(model, ns.StaticSimilarity("unconstrained"))
-            input = torch.randn(4, 3, 8, 8)
-            model(input).square().mean().backward()
-            alone = [p.grad.clone() for p in model.parameters()]
-            model.zero_grad()
-            parallel = nn.parallel.DistributedDataParallel(model)
-            mine = input.chunk(2)[dist.get_rank()]
-            parallel(mine).square().mean().backward()
-            for parameter, expected in zip(model.parameters(), alone, strict=True):
-                torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-6)
-            ns.attach(model, ns.StaticSimilarity("unconstrained"), name="birds")
-            ns.freeze_backbone(model, also_train=[])  # the other one gets no gradient
-            model.zero_grad()
-            parallel = nn.parallel.DistributedDataParallel(model)
-            for _ in range(2):
-                parallel(mine).square().mean().backward()
-            assert all(p.grad is not None for p in ns.similarity_parameters(model))
-            ns.merge(parallel)
-            assert type(model[0]) is nn.Conv2d
-            dist.destroy_process_group()
-            """
-        )
-    )
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    done = subprocess.run([*command, script], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3))
+ns.attach(model, ns.StaticSimilarity("unconstrained"))
+input = torch.randn(4, 3, 8, 8)
+model(input).square().mean().backward()
+alone = [p.grad.clone() for p in model.parameters()]
+model.zero_grad()
+parallel = nn.parallel.DistributedDataParallel(model)
+mine = input.chunk(2)[dist.get_rank()]
+parallel(mine).square().mean().backward()
+for parameter, expected in zip(model.parameters(), alone, strict=True):
+    torch.testing.assert_close(parameter.grad, expected, rtol=1e-4, atol=1e-6)
+ns.attach(model, ns.StaticSimilarity("unconstrained"), name="birds")
+ns.freeze_backbone(model, also_train=[])  # the other one gets no gradient
+model.zero_grad()
+parallel = nn.parallel.DistributedDataParallel(model)
+for _ in range(2):
+    parallel(mine).square().mean().backward()
+assert all(p.grad is not None for p in ns.similarity_parameters(model))
+ns.merge(parallel)
+assert type(model[0]) is nn.Conv2d
+dist.destroy_process_group()
+"""
+
+
+def test_distributed_data_parallel(tmp_path, forks):
+    """Two ranks, half the batch each, give the gradients of one process with all of it."""
+    done = forks.call("support.worlds:pair", "support.forks:run_here", RANK, cwd=tmp_path)
+    assert done.code == 0, done.err
 
 
 DYNAMIC = {

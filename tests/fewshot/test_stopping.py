@@ -1,12 +1,8 @@
 """Ctrl-C while few-shot methods are trained or tested: one line that says how to continue."""
 
 import json
-import os
 import shlex
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +13,6 @@ from support.fewshot_runs import SMALL
 from neural_similarity.cli.shared import fewshot_runs as _fewshot
 from neural_similarity.fewshot import train_method
 
-WITH_TINY = "import support.fewshot_runs; from neural_similarity.cli import main; main()"
 CASES = {
     "training": (
         ("--method", "finetune,nearest", "--steps", "1000000", "--out", "my all"),
@@ -32,37 +27,24 @@ CASES = {
 }
 
 
-def stopped_after(lines, file, *arguments):
+def stopped_after(lines, file, forks, *arguments):
     """What ``nsl`` says when Ctrl-C comes once the file has so many lines, and these lines."""
-    path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
-    process = subprocess.Popen(
-        [sys.executable, "-c", WITH_TINY, *arguments], stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-    )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 120
-        while not file.exists() or len(file.read_text().splitlines()) < lines:
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 130, said
-    return said, file.read_text().splitlines()
+    setup = ("support.forks:interrupt_at", str(file), lines)
+    ended = forks.nsl(*arguments, cwd=Path.cwd(), setup=setup)
+    assert ended.code == 130, ended
+    return ended.err, file.read_text().splitlines()
 
 
 @pytest.mark.parametrize("phase", [pytest.param("training", marks=pytest.mark.slow), "tests"])
-def test_the_line_goes_on_where_it_was_stopped(phase, tmp_path, monkeypatch):
+def test_the_line_goes_on_where_it_was_stopped(phase, tmp_path, monkeypatch, forks):
     monkeypatch.chdir(tmp_path)
     settings = {k: v for k, v in SMALL.to_dict().items() if k not in ("method", "episodes")}
     Path("tiny.json").write_text(json.dumps(settings))
     arguments, name, command = CASES[phase]
     begun = ("fewshot", "--config", "tiny.json", "--shots", "1,2", *arguments)
-    said, lines = stopped_after(5, Path(name), *begun)
+    said, lines = stopped_after(5, Path(name), forks, *begun)
     assert said == f"nsl: stopped. Continue with: {command}\n"
-    again, more = stopped_after(len(lines) + 3, Path(name), *shlex.split(command)[1:])
+    again, more = stopped_after(len(lines) + 3, Path(name), forks, *shlex.split(command)[1:])
     assert again == said
     assert more[: len(lines)] == lines
     if phase == "training":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.forks import Forks
 
 from neural_similarity.ops.similarity_conv import compiled, dispatch, panels
 
@@ -21,7 +22,7 @@ last = torch.channels_last
 x = torch.randn(64, 32, 64, 64).to(memory_format=last).requires_grad_()
 w = torch.randn(32, 32, 3, 3, requires_grad=True)
 m = torch.rand(64, 9, 64, 64, requires_grad=True)
-def peak():  # getrusage would start with the size of the parent process
+def peak():
     return int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
 def step(size):
     if kind == "plain":
@@ -31,6 +32,7 @@ def step(size):
         y = operator.similarity_conv2d(x[:size], w, m[:size], *settings)
     y.backward(torch.ones_like(y))
     x.grad = w.grad = m.grad = None
+open("/proc/self/clear_refs", "w").write("5")  # not the peak of the process that forked
 with dispatch.only(chosen):
     step(1)
     before = peak()
@@ -40,14 +42,13 @@ print((peak() - before) / 1024)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="resident size in kilobytes")
-def test_memory(path: str) -> None:
+def test_memory(path: str, forks: Forks, tmp_path: Path) -> None:
     """A step takes no more than a plain one, the similarity's gradient and 16 MB."""
-    root = str(Path(__file__).resolve().parents[2])
 
     def peak(kind: str) -> float:
-        command = [sys.executable, "-c", MEMORY, kind, path]
-        result = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
-        return float(result.stdout)
+        ended = forks.run(MEMORY, kind, path, cwd=tmp_path)
+        assert ended.code == 0, ended.err
+        return float(ended.out)
 
     similarity = 64 * 9 * 64 * 64 * 4 / 2**20
     # Slices of x and m give each a gradient of the slice and one of the whole.
@@ -72,17 +73,19 @@ LOAD = (
 )
 
 
-def test_turned_off() -> None:
-    result = _run(LOAD, NEURAL_SIMILARITY_COMPILED="0")
-    assert result.stdout.strip() == "[True, True]"
-    assert "neural_similarity" not in result.stderr
+def test_turned_off(forks: Forks, tmp_path: Path) -> None:
+    setup = ("support.forks:set_environment", "NEURAL_SIMILARITY_COMPILED=0")
+    ended = forks.run(LOAD, cwd=tmp_path, setup=setup)
+    assert ended.out.strip() == "[True, True]"
+    assert "neural_similarity" not in ended.err
 
 
 @pytest.mark.parametrize("compiler", ["false", "no-such-compiler"])
-def test_failing_compiler_warns_once(compiler: str, tmp_path: Path) -> None:
-    result = _run(LOAD, CXX=compiler, NEURAL_SIMILARITY_CACHE=str(tmp_path))
-    assert result.stdout.strip() == "[True, True]"
-    assert result.stderr.count("RuntimeWarning") == 1
+def test_failing_compiler_warns_once(compiler: str, forks: Forks, tmp_path: Path) -> None:
+    variables = (f"CXX={compiler}", f"NEURAL_SIMILARITY_CACHE={tmp_path}")
+    ended = forks.run(LOAD, cwd=tmp_path, setup=("support.forks:set_environment", *variables))
+    assert ended.out.strip() == "[True, True]"
+    assert ended.err.count("RuntimeWarning") == 1
     assert list(tmp_path.iterdir()) == []
 
 

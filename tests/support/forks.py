@@ -15,10 +15,20 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+MODULES = (
+    "matplotlib.figure", "matplotlib.backends.backend_agg", "rich.progress", "rich.table",
+    "torch._dynamo", "sklearn.datasets", "experiments.reproduce", "neural_similarity.cli.app",
+    "neural_similarity.plot", "neural_similarity.cli.shared.adapt_result",
+    "neural_similarity.cli.shared.train_report", "neural_similarity.cli.shared.fewshot_report",
+    "neural_similarity.export.torch_export", "attacks.kills", "attacks.swaps", "support.worlds",
+)  # fmt: skip
+"""What the commands and tests import, so that no child has to."""
 
 _CHANGES = {
     "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.truncate", "os.chmod",
@@ -58,14 +68,13 @@ class Forks:
 
     Args:
         folder: for what the commands print.
-        modules: imported before the first fork.
     """
 
-    def __init__(self, folder: Path, *modules: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._log = folder / "log"
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.forks", *modules], stdin=subprocess.PIPE,
+            [sys.executable, "-m", "support.forks", *MODULES], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, start_new_session=True,
             env={**os.environ, **threads, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
@@ -77,6 +86,10 @@ class Forks:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
+
+    def run(self, code: str, *arguments: object, cwd: Path, setup=None) -> Ended:
+        """A program in a child, as ``python -c`` runs it."""
+        return self.call("support.forks:run_here", code, *arguments, cwd=cwd, setup=setup)
 
     def nsl(self, *arguments: object, cwd: Path, stop: Stop = _COUNT, setup=None) -> Ended:
         """The command in a child."""
@@ -108,6 +121,28 @@ def nsl_here(*arguments: str) -> None:
     """``nsl`` in this process."""
     sys.argv = ["nsl", *arguments]
     function("neural_similarity.cli:main")()
+
+
+def run_here(code: str, *arguments: str) -> None:
+    """A program in this process."""
+    sys.argv = ["-c", *arguments]
+    exec(compile(code, "-c", "exec"), {"__name__": "__main__"})
+
+
+def set_environment(*settings: str) -> None:
+    """Variables as ``name=value``; a setup."""
+    os.environ.update(setting.split("=", 1) for setting in settings)
+
+
+def interrupt_at(file: str, lines: int) -> None:
+    """Ctrl-C once a file has so many lines; a setup."""
+
+    def wait() -> None:
+        while not Path(file).exists() or len(Path(file).read_text().splitlines()) < lines:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def function(name: str):

@@ -20,6 +20,7 @@ SMALL = (
     "train", "--set", "options.width=4", "--set", "options.hidden=8", "--set", "hidden=4",
     "--batch-size", "314", "--threads", "1", "--set", "log_every=1", "--lr", "0.02",
 )  # fmt: skip
+PAIR = ("support.worlds:pair", "support.forks:nsl_here")
 
 
 def torchrun(*arguments, cwd, restarts=0):
@@ -38,13 +39,12 @@ def metrics(folder, kind):
 
 
 @pytest.mark.parametrize("kind", ["static", pytest.param("dynamic", marks=pytest.mark.slow)])
-def test_two_processes_equal_one_with_the_whole_batch(tmp_path, kind):
+def test_two_processes_equal_one_with_the_whole_batch(tmp_path, kind, forks):
     arguments = (*SMALL, "--similarity", kind, "--epochs", "2", "--set", "sync_batch_norm=true")
-    two = torchrun(*arguments, "--out", "two", cwd=tmp_path)
-    out, err = two.communicate(timeout=240)
-    assert two.returncode == 0, err
-    assert out.count(kind) == 1  # the table, from the first process alone
-    one = nsl_process(*arguments, "--out", "one", cwd=tmp_path)
+    two = forks.call(*PAIR, *arguments, "--out", "two", cwd=tmp_path)
+    assert two.code == 0, two.err
+    assert two.out.count(kind) == 1  # the table, from the first process alone
+    one = forks.nsl(*arguments, "--out", "one", cwd=tmp_path)
     assert one.code == 0, one.err
     # Sums over two halves round otherwise than a sum over the whole. In float32 that is about
     # 1e-7 of a number, and eight steps at this rate were seen to let it grow to 1e-4 at most.
@@ -104,11 +104,12 @@ def test_what_is_reported_is_the_error_of_the_weights_that_are_kept(tmp_path):
     assert measured["loss"] == pytest.approx(reported["loss"], rel=1e-5)
 
 
-def test_a_batch_that_cannot_be_shared_ends_in_a_clear_line(tmp_path):
-    process = torchrun("train", "--batch-size", "33", "--epochs", "1", "--out", "run", cwd=tmp_path)
-    _, err = process.communicate(timeout=240)
-    assert process.returncode != 0
-    assert "nsl: train_loader: expected a batch that divides by 2 processes, got 33 images" in err
+def test_a_batch_that_cannot_be_shared_ends_in_a_clear_line(tmp_path, forks):
+    words = ("train", "--batch-size", "33", "--epochs", "1", "--out", "run")
+    ended = forks.call(*PAIR, *words, cwd=tmp_path)
+    assert ended.code == 2
+    line = "nsl: train_loader: expected a batch that divides by 2 processes, got 33 images"
+    assert line in ended.err
     assert not (tmp_path / "run").exists()
 
 
