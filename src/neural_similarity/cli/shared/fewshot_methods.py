@@ -28,6 +28,7 @@ METHOD_LINES: dict[str, str] = {
     "ridge": "ridge regression on unit features",
     "simpleshot": "the nearest prototype of centred unit features",
     "static": "the paper's static similarities, and a new classifier",
+    "tadam": "the nearest prototype, in a network conditioned on the task",
     "tim": "prototypes that make labels of queries sure and balanced (transductive)",
     "transductive_finetune": "the whole network, for sure labels of queries (transductive)",
 }
