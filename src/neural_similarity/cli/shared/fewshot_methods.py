@@ -15,6 +15,7 @@ METHOD_LINES: dict[str, str] = {
     "finetune": "a new linear classifier, or the whole network",
     "laplace": "logistic regression; base classes give the prior",
     "laplacianshot": "nearest prototype; neighbouring queries agree (transductive)",
+    "leo": "a classifier decoded from a code that takes gradient steps",
     "linear": "logistic regression on unit features",
     "maml": "gradient steps of everything, from a learned start",
     "matching": "attention to support images",
