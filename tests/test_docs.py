@@ -165,22 +165,36 @@ def test_what_python_and_type_checkers_import_is_the_same():
     assert imported == set(ns.__all__)
 
 
+def check_first_steps(printed: str) -> None:
+    rows = {
+        line[:32].strip(): line[32:].replace("%", "").split()
+        for line in printed.splitlines()
+        if line.endswith("%")
+    }
+    assert len(rows) >= 5
+    parameters, faint, _ = rows["diagonal similarity"]
+    assert parameters == "27"
+    assert float(faint) > float(rows["nothing"][1]) + 30
+    difference = float(re.search(r"after merging: (\S+)", printed)[1])
+    assert difference <= 1e-5
+
+
+def test_first_steps_shows_what_it_promises_in_a_quarter_of_the_steps(monkeypatch, capsys):
+    example = load(ROOT / "examples" / "first_steps.py")
+    fit = example.fit
+    monkeypatch.setattr(example, "fit", lambda *given, steps: fit(*given, steps=steps // 4))
+    example.main()
+    check_first_steps(capsys.readouterr().out)
+
+
+@pytest.mark.slow
 def test_first_steps_runs_and_shows_what_it_promises():
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "first_steps.py"],
         capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    rows = {
-        line[:32].strip(): line[32:].replace("%", "").split()
-        for line in done.stdout.splitlines()
-        if line.endswith("%")
-    }
-    numbers, faint, _ = rows["diagonal similarity"]
-    assert numbers == "27"
-    assert float(faint) > float(rows["nothing"][1]) + 30
-    difference = float(re.search(r"after merging: (\S+)", done.stdout)[1])
-    assert difference <= 1e-5
+    check_first_steps(done.stdout)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from neural_similarity.train import Run, TrainConfig
 from neural_similarity.train.distributed import World
 
 
-@pytest.mark.parametrize("method", ["proto", "finetune", "maml"])
+@pytest.mark.parametrize("method", ["proto", "finetune", "maml", "tadam"])
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, method):
     config = replace(SMALL, method=method, steps=8)
     whole = train_method(config, tmp_path / "whole")
@@ -77,12 +77,12 @@ from dataclasses import replace
 from pathlib import Path
 from support.fewshot_runs import SMALL
 from neural_similarity.fewshot import train_method
-sync = sys.argv[2] == "proto"
+sync = sys.argv[2] != "maml"
 train_method(replace(SMALL, method=sys.argv[2], sync_batch_norm=sync, steps=6), Path(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("method", ["proto", "maml"])
+@pytest.mark.parametrize("method", ["proto", "maml", "tadam"])
 @pytest.mark.slow  # test_two_processes has the gradients, and test_distributed the loop
 def test_two_processes_train_as_one(tmp_path, method):
     """MAML looks at tasks one by one, so its BatchNorm needs no other process."""
@@ -164,7 +164,7 @@ def test_slow_methods_are_validated_by_prototypes():
     for name in list_methods():
         method = replace(SMALL, method=name).build_method()
         slow = not method.from_features or method.transductive or method.needs_base_mean
-        quick = not slow or method.trains_on == "episodes"
+        quick = not slow or method.trains_on != "images"
         assert validating_method(method).name == (name if quick else "proto")
 
 

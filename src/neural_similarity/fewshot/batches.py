@@ -6,15 +6,19 @@ Support images are sorted by class, so their index is their label.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["BatchNorm", "Images", "Tasks", "as_tasks", "query_labels"]
+__all__ = ["BatchNorm", "Images", "Tasks", "TrainsOn", "as_batch", "as_tasks", "query_labels"]
 
 BatchNorm = Literal["running", "batch"]
 """Which statistics BatchNorm uses on test images."""
+
+TrainsOn = Literal["images", "episodes", "both"]
+"""What the steps of training learn from; with both, a step has either images or episodes."""
 
 
 class Images(NamedTuple):
@@ -35,6 +39,15 @@ class Tasks(NamedTuple):
     """``(B, Q, C, H, W)``."""
     labels: Tensor
     """``(B, Q)``, which of the ways each query belongs to."""
+
+
+def as_batch(tensors: Sequence[Tensor]) -> Images | Tasks:
+    """Images or tasks again, from their tensors; their number tells which.
+
+    >>> type(as_batch([torch.zeros(2, 3, 8, 8), torch.zeros(2)])).__name__
+    'Images'
+    """
+    return Images(*tensors) if len(tensors) == len(Images._fields) else Tasks(*tensors)
 
 
 def as_tasks(support: Tensor, query: Tensor) -> Tasks:

@@ -21,7 +21,8 @@ class FewShotConfig(Settings):
     """How a few-shot method is trained on base classes and tested on others.
 
     By default training episodes have the sizes of test episodes. Methods that learn from images
-    use ``batch_size`` images a step, the others ``tasks`` episodes.
+    use ``batch_size`` images a step, the others ``tasks`` episodes. Methods that learn from both do
+    one of them in each step.
 
     Example:
         >>> FewShotConfig(method="proto", train_way=20).training_episode()

@@ -50,7 +50,8 @@ class FewShotRun(RunFolder[FewShotConfig]):
     def build_network(self, classes: int, in_channels: int, image_size: int) -> FewShotNetwork:
         """The network of the configuration, with weights drawn from the seed."""
         method = self.config.build_method()
-        count = classes if method.trains_on == "images" else self.config.training_episode()[0]
+        ways = self.config.training_episode()[0]
+        count = ways if method.trains_on == "episodes" else classes
         network = build_model(self.config, count, in_channels, image_size)
         return method.build(network, count, (in_channels, image_size, image_size))
 

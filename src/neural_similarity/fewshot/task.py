@@ -10,19 +10,20 @@ from torch import Tensor, nn
 
 from ..convert import attach
 from ..data import Episodes, train_loader
+from ..data.loader import Loader
 from ..errors import RunError
 from ..train.build import build_similarity
 from ..train.distributed import World
 from ..train.loop import Callback, carry_out
 from ..train.task import Batches
-from .batches import Images, Tasks
+from .batches import as_batch
 from .config import FewShotConfig
 from .evaluate import Evaluator
 from .methods.base import Method
 from .methods.metric.proto import Proto
 from .network import FewShotNetwork
 from .runs import FewShotRun
-from .training_data import EpisodeLoader, base_augment, base_classes
+from .training_data import EpisodeLoader, MixedLoader, base_augment, base_classes
 
 __all__ = ["FewShotTask", "train_method"]
 
@@ -83,20 +84,13 @@ class FewShotTask:
             self.mean, self.std = source.normalisation()
         self.batches: Batches
         if self.method.trains_on == "images":
-            self.images = config.batch_size
-            self.batches = train_loader(
-                self.base,
-                config.batch_size,
-                augment=base_augment(config),
-                mean=self.mean,
-                std=self.std,
-                seed=config.seed,
-                rank=world.rank,
-                world_size=world.size,
-            )
+            self.batches, self.images = self._image_loader(world), config.batch_size
         else:
-            self.batches = EpisodeLoader(self.base, config, self.mean, self.std, world)
-            self.images = self.batches.images
+            episodes = EpisodeLoader(self.base, config, self.mean, self.std, world)
+            self.batches, self.images = episodes, episodes.images
+            if self.method.trains_on == "both":
+                mixed = MixedLoader(self._image_loader(world), episodes, self.method.image_share)
+                self.batches, self.images = mixed, mixed.images
         if self.validation is not None:
             self._val_episodes()  # raises now if there are too few images
         self.model = run.build_network(self.base.num_classes, *shape)
@@ -117,6 +111,10 @@ class FewShotTask:
             "data_copies": fingerprints,
         }
 
+    @property
+    def skips_parameters(self) -> bool:
+        return self.method.trains_on == "both"  # the head has a part for each
+
     def network(self) -> nn.Module:
         return _Loss(self.model, self.method)
 
@@ -132,6 +130,19 @@ class FewShotTask:
             "episodes": len(result.accuracies),
             "validated_by": method.name,
         }
+
+    def _image_loader(self, world: World) -> Loader:
+        config = self.config
+        return train_loader(
+            self.base,
+            config.batch_size,
+            augment=base_augment(config),
+            mean=self.mean,
+            std=self.std,
+            seed=config.seed,
+            rank=world.rank,
+            world_size=world.size,
+        )
 
     def _source(self) -> FewShotRun | None:
         config, needed = self.config, self.method.starts_from
@@ -204,8 +215,7 @@ class _Loss(nn.Module):
         self.network, self.method = network, method
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, None]:
-        kind = Images if self.method.trains_on == "images" else Tasks
-        return self.method.loss(self.network, kind(*batch)), None
+        return self.method.loss(self.network, as_batch(batch)), None
 
 
 def _check_source(

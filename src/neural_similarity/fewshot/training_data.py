@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -14,14 +15,21 @@ from ..data import ImageSet, MemorySet, dataset_info, load_dataset
 from ..data.augment import Augment, apply_numbers, draw_numbers, no_augment
 from ..data.episodes import Episodes
 from ..data.images import in_threads, middle, read_image
-from ..data.loader import generator_of, normalise
+from ..data.loader import Loader, generator_of, normalise
 from ..errors import DataError
 from ..train.build import square
 from ..train.distributed import World
 from .batches import as_tasks
 from .config import FewShotConfig
 
-__all__ = ["EpisodeLoader", "base_augment", "base_classes", "check_apart", "load_split"]
+__all__ = [
+    "EpisodeLoader",
+    "MixedLoader",
+    "base_augment",
+    "base_classes",
+    "check_apart",
+    "load_split",
+]
 
 _ENDLESS = 2**53  # an episode depends on its number alone, so their count costs nothing
 
@@ -124,6 +132,51 @@ class EpisodeLoader:
         n_way, n_shot, n_query = self.config.training_episode()
         labels, seed = self.dataset.labels, self.config.seed
         return Episodes(labels, n_way, n_shot, n_query, seed, _ENDLESS)
+
+
+@dataclass(frozen=True)
+class MixedLoader:
+    """Batches of images and of episodes, by chance: a step has either.
+
+    Which of them depends only on the seed and the number of the step, and so does the batch: it is
+    the one that this step would have if all steps had images, or all had episodes.
+
+    Args:
+        image_loader: batches of images.
+        episodes: batches of episodes.
+        image_share: the probability of images, from the number of a step and that of all steps.
+    """
+
+    image_loader: Loader
+    episodes: EpisodeLoader
+    image_share: Callable[[int, int], float]
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    def epoch(self, number: int = 0, start: int = 0) -> Iterator[tuple[Tensor, ...]]:
+        for batch in range(start, len(self)):
+            step = number * len(self) + batch
+            if self.has_images(step):
+                yield next(self.image_loader.epoch(*divmod(step, len(self.image_loader))))
+            else:
+                yield next(self.episodes.epoch(number, batch))
+
+    def has_images(self, step: int) -> bool:
+        """Whether a step has images."""
+        generator = generator_of(self.episodes.config.seed, "images or episodes", step)
+        drawn = torch.rand((), generator=generator).item()
+        return drawn < self.image_share(step, self._steps)
+
+    @property
+    def images(self) -> int:
+        """Images of a step, over all processes: the expected number."""
+        share = fmean(self.image_share(step, self._steps) for step in range(self._steps))
+        return round(share * self.episodes.config.batch_size + (1 - share) * self.episodes.images)
+
+    @property
+    def _steps(self) -> int:
+        return max(self.episodes.config.total_steps(len(self)), 1)
 
 
 def _in_memory(dataset: ImageSet) -> MemorySet:

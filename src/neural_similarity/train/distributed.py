@@ -65,12 +65,20 @@ class World:
             for buffer in model.buffers():
                 dist.broadcast(buffer, 0)
 
-    def share(self, model: nn.Module) -> nn.Module:
-        """The model with its gradients averaged over all processes."""
+    def share(self, model: nn.Module, skips_parameters: bool = False) -> nn.Module:
+        """The model with its gradients averaged over all processes.
+
+        Args:
+            model: a module that returns a loss.
+            skips_parameters: whether a loss may leave parameters out, the same ones in all
+                processes; their gradient is None then, as with one process.
+        """
         if self.size == 1:
             return model
         devices = [self.device] if self.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=devices)
+        return DistributedDataParallel(
+            model, device_ids=devices, find_unused_parameters=skips_parameters
+        )
 
 
 def restarted() -> bool:

@@ -174,7 +174,7 @@ class _Job:
         if not total:
             progress.finished = True
             self.save()
-        network = self.world.share(self.task.network())
+        network = self.world.share(self.task.network(), self.task.skips_parameters)
         network = torch.compile(network) if config.compile else network  # type: ignore[assignment]
         network.train()
         saved, started = time.monotonic(), time.monotonic() - progress.seconds

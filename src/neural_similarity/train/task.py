@@ -42,6 +42,10 @@ class Task(Protocol):
     def images(self) -> int:
         """Images per step, over all processes."""
 
+    @property
+    def skips_parameters(self) -> bool:
+        """Whether the loss of a batch may leave some parameters out."""
+
     def facts(self) -> dict[str, Any]:
         """What a run stores about its data; ``data_copies`` (fingerprints) must not change."""
 
@@ -54,6 +58,8 @@ class Task(Protocol):
 
 class Classification:
     """Classification of images."""
+
+    skips_parameters = False
 
     def __init__(self, config: TrainConfig, world: World) -> None:
         self.config = config

@@ -15,6 +15,7 @@ METHOD_LINES: dict[str, str] = {
     "finetune": "a new linear classifier, or the whole network",
     "laplace": "logistic regression; base classes give the prior",
     "laplacianshot": "nearest prototype; neighbouring queries agree (transductive)",
+    "leo": "a classifier decoded from a code that takes gradient steps",
     "linear": "logistic regression on unit features",
     "maml": "gradient steps of everything, from a learned start",
     "matching": "attention to support images",
@@ -28,6 +29,7 @@ METHOD_LINES: dict[str, str] = {
     "ridge": "ridge regression on unit features",
     "simpleshot": "the nearest prototype of centred unit features",
     "static": "the paper's static similarities, and a new classifier",
+    "tadam": "the nearest prototype, in a network conditioned on the task",
     "tim": "prototypes that make labels of queries sure and balanced (transductive)",
     "transductive_finetune": "the whole network, for sure labels of queries (transductive)",
 }

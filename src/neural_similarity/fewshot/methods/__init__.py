@@ -8,8 +8,8 @@ together. ``base`` says what a method is.
 
 from .base import FeatureMethod, Method
 from .classifiers import baseline_pp, laplace, linear, r2d2, ridge
-from .gradient import finetune, maml
-from .metric import feat, matching, nearest, proto, relation, simpleshot
+from .gradient import finetune, leo, maml
+from .metric import feat, matching, nearest, proto, relation, simpleshot, tadam
 from .registry import create_method, list_methods, register_method
 from .similarity import dynamic, meta_dynamic, meta_static, static
 from .transductive import bd_cspn, laplacianshot, pt_map, tim, transductive_finetune
@@ -25,6 +25,7 @@ __all__ = [
     "finetune",
     "laplace",
     "laplacianshot",
+    "leo",
     "linear",
     "list_methods",
     "maml",
@@ -40,6 +41,7 @@ __all__ = [
     "ridge",
     "simpleshot",
     "static",
+    "tadam",
     "tim",
     "transductive_finetune",
 ]

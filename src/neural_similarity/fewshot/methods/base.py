@@ -10,6 +10,9 @@ Training, in outline::
     loss = method.loss(network, Images(images, labels))  # method.trains_on == "images"
     loss = method.loss(network, as_tasks(support, query))  # method.trains_on == "episodes"
 
+With ``trains_on == "both"`` every step has either the one or the other, by chance;
+``method.image_share`` is the probability of images.
+
 Evaluation, in outline, under ``torch.no_grad()`` (methods that need gradients enable them)::
 
     network.eval()
@@ -37,7 +40,7 @@ from torch import Tensor, nn
 
 from ... import _check
 from ...errors import RunError
-from ..batches import BatchNorm, Images, Tasks
+from ..batches import BatchNorm, Images, Tasks, TrainsOn
 from ..network import FewShotNetwork, batch_statistics
 
 __all__ = ["FeatureMethod", "Method"]
@@ -59,7 +62,7 @@ class Method(ABC):
     batch_norm: BatchNorm = "running"
 
     name: ClassVar[str]
-    trains_on: ClassVar[Literal["images", "episodes"]] = "episodes"
+    trains_on: ClassVar[TrainsOn] = "episodes"
     similarity: ClassVar[Literal["none", "static", "dynamic"]] = "none"
     """Which similarity ``create_model`` should put on the backbone."""
     starts_from: ClassVar[str | None] = None
@@ -98,7 +101,8 @@ class Method(ABC):
         Args:
             backbone: any network of ``create_model``, or any module that returns features. It
                 becomes part of the network; its classifier (``get_classifier``) is removed.
-            num_classes: base classes, or ways of the training episodes.
+            num_classes: base classes; or ways of the training episodes, for a method that trains
+                on episodes alone.
             image_shape: ``(C, H, W)``.
         """
         network = FewShotNetwork(self.prepare(backbone), image_shape)
@@ -115,6 +119,15 @@ class Method(ABC):
         if self.trains_on == "images":
             return nn.Linear(network.num_features, num_classes)
         return nn.Identity()
+
+    def image_share(self, step: int, steps: int) -> float:
+        """The probability that a step of training has images, if ``trains_on`` is both.
+
+        Args:
+            step: the number of the step, from 0.
+            steps: of the whole training.
+        """
+        return {"images": 1.0, "episodes": 0.0, "both": 0.5}[self.trains_on]
 
     def loss(self, network: FewShotNetwork, batch: Images | Tasks) -> Tensor:
         """The training loss: cross-entropy of the base classes, or of the queries' scores."""

@@ -1,5 +1,5 @@
 """Methods whose gradient steps on a support set go through the network."""
 
-from . import finetune, maml
+from . import finetune, leo, maml
 
-__all__ = ["finetune", "maml"]
+__all__ = ["finetune", "leo", "maml"]

@@ -3,6 +3,6 @@
 The support set fits no parameters: what is learned is in the network.
 """
 
-from . import feat, matching, nearest, proto, relation, simpleshot
+from . import feat, matching, nearest, proto, relation, simpleshot, tadam
 
-__all__ = ["feat", "matching", "nearest", "proto", "relation", "simpleshot"]
+__all__ = ["feat", "matching", "nearest", "proto", "relation", "simpleshot", "tadam"]
