@@ -20,6 +20,7 @@ from ...errors import ShapeError
 from ...ops.sphere import EPS, sphere_conv2d, sphere_linear
 from ...structures import Structure
 from .base import PredictorConfig, PredictorNetwork
+from .fused import in_one_operation
 from .windows import Window
 
 __all__ = ["ConvPredictor", "PatchConfig", "SpherePredictor", "TwoLayers", "size_preserving"]
@@ -166,6 +167,10 @@ class TwoLayers(PredictorNetwork):
 
     def forward(self, input: Tensor, window: Window) -> Tensor:
         """``(N, C, H, W)`` to ``(N, outputs, P, Q)``, or ``(B, I)`` to ``(B, outputs)``."""
+        if isinstance(self.config, SpherePredictor) and self.config.normalize == "input":
+            layers = (self.first, self.first_norm), (self.last, self.last_norm)
+            if (fused := in_one_operation(input, window, *layers)) is not None:
+                return fused
         hidden = self.first_norm(self._first(input, window)).relu()
         output: Tensor = self.last_norm(self._last(hidden))
         kind = self.config.output if isinstance(self.config, ConvPredictor) else "none"

@@ -22,7 +22,7 @@ import subprocess
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +55,15 @@ _DEFAULT_FLAGS = ("-DCPU_CAPABILITY=DEFAULT", "-DCPU_CAPABILITY_DEFAULT")
 
 @dataclass(frozen=True)
 class Kernels:
-    """The two functions of the compiled operator, float32 and float64, on the CPU."""
+    """The functions of the compiled library, float32 and float64, on the CPU.
+
+    ``predictor_forward`` and ``predictor_backward`` are those of ``ops/sphere_predictor.py``.
+    """
 
     forward: Callable[..., Any]
     backward: Callable[..., Any]
+    predictor_forward: Callable[..., Any]
+    predictor_backward: Callable[..., Any]
 
 
 def load() -> Kernels | None:
@@ -79,7 +84,8 @@ def _load() -> Kernels | None:
     try:
         _load_library()
         operators = torch.ops.neural_similarity_cpu
-        return Kernels(operators.forward.default, operators.backward.default)
+        names = (field.name for field in fields(Kernels))
+        return Kernels(**{name: getattr(operators, name).default for name in names})
     except Exception as error:  # whatever a compiler or a loader does, there is another path
         warnings.warn(
             f"neural_similarity: no compiled operator, the slower pure PyTorch path is used "

@@ -30,18 +30,9 @@
 #include "forward.h"
 #include "image_backward.h"
 #include "image_forward.h"
+#include "predictor.h"
 
 namespace {
-
-template <typename F>
-void for_type(at::ScalarType type, const F& f) {
-  if (type == at::kFloat) {
-    f(float());
-  } else {
-    TORCH_CHECK(type == at::kDouble, "float32 and float64 only");
-    f(double());
-  }
-}
 
 // The memory format results take: channels-last if the input's channels lie side by side.
 at::MemoryFormat format_of(const Tensor& input) {
@@ -124,9 +115,22 @@ TORCH_LIBRARY(neural_similarity_cpu, library) {
       "backward(Tensor grad_output, Tensor input, Tensor weight, Tensor similarity, "
       "int[2] stride, int[2] padding, int[2] dilation, int groups, int similarity_groups, "
       "bool[3] mask) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "predictor_forward(Tensor input, Tensor first_weight, Tensor first_gain, Tensor first_bias, "
+      "float first_eps, Tensor last_weight, Tensor last_gain, Tensor last_bias, float last_eps, "
+      "int[2] stride, int[2] padding, int[2] dilation) "
+      "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
+  library.def(
+      "predictor_backward(Tensor grad_output, Tensor input, Tensor first_weight, "
+      "Tensor first_gain, Tensor first_bias, float first_eps, Tensor last_weight, "
+      "Tensor last_gain, float last_eps, Tensor u, Tensor inverse, Tensor z, Tensor first_rows, "
+      "Tensor last_rows, int[2] stride, int[2] padding, int[2] dilation, bool input_gradient) "
+      "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(neural_similarity_cpu, CPU, library) {
   library.impl("forward", TORCH_FN(forward));
   library.impl("backward", TORCH_FN(backward));
+  library.impl("predictor_forward", TORCH_FN(predictor_forward));
+  library.impl("predictor_backward", TORCH_FN(predictor_backward));
 }

@@ -1,0 +1,77 @@
+"""Two layers with BatchNorm in one operation, while they train on the statistics of the batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as module_internals
+
+from ...ops.sphere_predictor import BatchStatistics, NormalizedLayer, can_fuse, fused_predictor
+from .windows import Window
+
+__all__ = ["in_one_operation"]
+
+
+def in_one_operation(
+    input: Tensor,
+    window: Window,
+    first: tuple[nn.Module, nn.Module],
+    last: tuple[nn.Module, nn.Module],
+) -> Tensor | None:
+    """The output of the sphere predictor, or None where it must be computed step by step.
+
+    Each layer is a convolution and what normalises its output. The running statistics of the
+    BatchNorms change as in their own forward pass.
+    """
+    layers = []
+    for convolution, norm in (first, last):
+        if not (isinstance(convolution, nn.Conv2d) and _takes_the_batch(norm)):
+            return None
+        layers.append(NormalizedLayer(convolution.weight, norm.weight, norm.bias, norm.eps))
+    if not can_fuse(input, *layers, window):
+        return None
+    output, *statistics = fused_predictor(input, *layers, window)
+    for (_, norm), measured in zip((first, last), statistics, strict=True):
+        _update(norm, measured)
+    return output
+
+
+def _takes_the_batch(norm: Any) -> bool:
+    """Whether this is a plain BatchNorm that normalises by the statistics of the batch.
+
+    Subclasses, such as those that share statistics between processes, do something else; hooks
+    expect the call.
+    """
+    if type(norm) is not nn.BatchNorm2d or norm.weight is None or norm.bias is None:
+        return False
+    hooks: Any = module_internals
+    if "forward" in vars(norm) or hooks._has_any_global_hook() or _has_hooks(norm):
+        return False
+    return norm.training or (norm.running_mean is None and norm.running_var is None)
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
+
+
+@torch.no_grad()
+def _update(norm: Any, measured: BatchStatistics) -> None:
+    """The running statistics after a batch, as :class:`torch.nn.BatchNorm2d` computes them."""
+    if not (norm.training and norm.track_running_stats):
+        return
+    share = 0.0 if norm.momentum is None else norm.momentum
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+        if norm.momentum is None:
+            share = 1.0 / float(norm.num_batches_tracked)
+    if norm.running_mean is not None and norm.running_var is not None:
+        unbiased = measured.variance * (measured.count / (measured.count - 1))
+        norm.running_mean.mul_(1 - share).add_(measured.mean, alpha=share)
+        norm.running_var.mul_(1 - share).add_(unbiased, alpha=share)

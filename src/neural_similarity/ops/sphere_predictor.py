@@ -1,0 +1,168 @@
+"""The paper's predictor as one operation: two layers with BatchNorm, the first on directions.
+
+With statistics of the batch, in training. Maps are walked three times in each direction, where the
+single operations take a dozen passes, and two maps are saved for the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from .._shapes import output_size
+from ._transforms import transformed
+from .similarity_conv import dispatch
+from .similarity_conv.compiled import Kernels
+from .sphere import sphere_conv2d
+
+__all__ = ["BatchStatistics", "NormalizedLayer", "can_fuse", "fused_predictor", "unfused_predictor"]
+
+
+class NormalizedLayer(NamedTuple):
+    """A convolution without bias, and the parameters of the BatchNorm behind it."""
+
+    weight: Tensor
+    gain: Tensor
+    bias: Tensor
+    eps: float
+
+
+class BatchStatistics(NamedTuple):
+    """Mean and biased variance of every channel, over ``count`` values."""
+
+    mean: Tensor
+    variance: Tensor
+    count: int
+
+
+Window = tuple[Sequence[int], Sequence[int], Sequence[int]]
+"""Stride, padding and dilation of the first layer."""
+
+
+def unfused_predictor(
+    input: Tensor, first: NormalizedLayer, last: NormalizedLayer, window: Window
+) -> Tensor:
+    r"""The definition, by single operations.
+
+    .. math:: u_{n,h,l} = \frac{\langle W_h, X_{n,l} \rangle}{\|X_{n,l}\|}, \qquad
+        y = \mathrm{BN}(V * \mathrm{relu}(\mathrm{BN}(u)))
+
+    with sample n, hidden unit h, position l, patch X, the weights W of the first and V of the last
+    layer. BatchNorm takes the statistics of the batch.
+    """
+    stride, padding, dilation = ((int(a), int(b)) for a, b in window)
+    u = sphere_conv2d(input, first.weight, None, stride, padding, dilation, normalize="input")
+    hidden = _batch_norm(u, first).relu()
+    keep_size = (last.weight.shape[2] // 2, last.weight.shape[3] // 2)
+    return _batch_norm(F.conv2d(hidden, last.weight, padding=keep_size), last)
+
+
+def can_fuse(input: Tensor, first: NormalizedLayer, last: NormalizedLayer, window: Window) -> bool:
+    """Whether :func:`fused_predictor` takes these operands, here and now.
+
+    Tracers, exporters, ``torch.func``, counters of operations and autocast want to see the single
+    operations, or change them.
+    """
+    operands = (input, *first[:3], *last[:3])
+    if any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in operands):
+        return False
+    if any((t.dtype, t.device) != (input.dtype, input.device) for t in operands):
+        return False
+    if not _fits(input, first.weight, last.weight, window):
+        return False
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
+        return False
+    if transformed() or _get_current_dispatch_mode() is not None:
+        return False
+    if torch.is_autocast_enabled(input.device.type):
+        return False
+    return isinstance(dispatch.choose(input), Kernels)
+
+
+def fused_predictor(
+    input: Tensor, first: NormalizedLayer, last: NormalizedLayer, window: Window
+) -> tuple[Tensor, BatchStatistics, BatchStatistics]:
+    """:func:`unfused_predictor` in one operation, and the statistics that both BatchNorms took.
+
+    Only where :func:`can_fuse` says so. Derivatives of its derivatives are those of the single
+    operations.
+    """
+    settings = (first.eps, last.eps, window)
+    output, first_rows, last_rows = cast(
+        tuple[Tensor, Tensor, Tensor],
+        _Fused.apply(input, *first[:3], *last[:3], settings),  # type: ignore[no-untyped-call]
+    )
+    count = output.shape[0] * output.shape[2] * output.shape[3]
+    of_first, of_last = BatchStatistics(*first_rows, count), BatchStatistics(*last_rows, count)
+    return output, of_first, of_last
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        *operands, ctx.settings = arguments
+        first_eps, last_eps, window = ctx.settings
+        input, w1, gain1, bias1, w2, gain2, bias2 = operands
+        ctx.kernels = cast(Kernels, dispatch.choose(input))
+        output, *maps, first_rows, last_rows = ctx.kernels.predictor_forward(
+            input, w1, gain1, bias1, first_eps, w2, gain2, bias2, last_eps, *window
+        )
+        ctx.save_for_backward(*operands, *maps, first_rows, last_rows)
+        ctx.mark_non_differentiable(first_rows, last_rows)
+        ctx.set_materialize_grads(False)
+        return output, first_rows, last_rows
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        grad_output = gradients[0]
+        if grad_output is None:
+            return (None,) * 8
+        if torch.is_grad_enabled():  # a derivative of this derivative will be taken
+            return (*_differentiable_backward(ctx, grad_output), None)
+        first_eps, last_eps, window = ctx.settings
+        input, w1, gain1, bias1, w2, gain2, _, *saved = ctx.saved_tensors
+        result = ctx.kernels.predictor_backward(
+            *(grad_output, input, w1, gain1, bias1, first_eps, w2, gain2, last_eps),
+            *(*saved, *window, ctx.needs_input_grad[0]),
+        )
+        needed = ctx.needs_input_grad[:7]
+        return (*(g if n else None for g, n in zip(result, needed, strict=True)), None)
+
+
+def _differentiable_backward(ctx: Any, grad_output: Tensor) -> list[Tensor | None]:
+    """The gradients by the single operations, as functions of the operands."""
+    first_eps, last_eps, window = ctx.settings
+    # Views, so that a weight that depends on the input counts once.
+    operands = [tensor.view_as(tensor) for tensor in ctx.saved_tensors[:7]]
+    input, w1, gain1, bias1, w2, gain2, bias2 = operands
+    first = NormalizedLayer(w1, gain1, bias1, first_eps)
+    last = NormalizedLayer(w2, gain2, bias2, last_eps)
+    output = unfused_predictor(input, first, last, window)
+    needed = [i for i in range(7) if ctx.needs_input_grad[i]]
+    of_needed = torch.autograd.grad(
+        output, [operands[i] for i in needed], grad_output, create_graph=True
+    )
+    gradients: list[Tensor | None] = [None] * 7
+    for i, gradient in zip(needed, of_needed, strict=True):
+        gradients[i] = gradient
+    return gradients
+
+
+def _fits(input: Tensor, first: Tensor, last: Tensor, window: Window) -> bool:
+    """Whether there is something to compute; what does not fit is left to those who explain why."""
+    if input.dim() != 4 or first.dim() != 4 or last.dim() != 4 or input.numel() == 0:
+        return False
+    if input.shape[1] != first.shape[1] or last.shape[1] != first.shape[0]:
+        return False
+    P, Q = map(output_size, input.shape[2:], first.shape[2:], *window)
+    odd = all(size % 2 == 1 for size in last.shape[2:])
+    return odd and min(P, Q) > 0 and input.shape[0] * P * Q > 1
+
+
+def _batch_norm(input: Tensor, layer: NormalizedLayer) -> Tensor:
+    return F.batch_norm(input, None, None, layer.gain, layer.bias, training=True, eps=layer.eps)
