@@ -1,13 +1,20 @@
 """Augmentation: held against loops over images and pixels."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_data import memory_set
 
-from neural_similarity.data import Augment, augment_batch, no_augment
-from neural_similarity.data.augment import apply_numbers, crop_box, draw_numbers
+from neural_similarity.data import Augment, MemorySet, augment_batch, no_augment, train_loader
+from neural_similarity.data.augment import (
+    apply_numbers,
+    color_shift,
+    crop_box,
+    draw_numbers,
+    square_box,
+)
 
 SHARE = st.floats(0, 1, exclude_max=True)
 
@@ -40,6 +47,76 @@ def test_windows_and_mirrors_pixel_by_pixel(dtype):
     for image, row, got in zip(images, numbers.tolist(), varied, strict=True):
         top, left = int(5 * row[0]), int(5 * row[1])
         assert torch.equal(got, cut(image, 2, top, left, mirrored=row[2] < 0.5))
+
+
+def test_mirror_padding_of_a_tiny_image():
+    image = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)[None, None]
+    # Around it: 1 1 2 2, 1 1 2 2, 3 3 4 4, 3 3 4 4.
+    corners = {(0, 0): [[1, 1], [1, 1]], (0, 2): [[2, 2], [2, 2]], (1, 0): [[1, 1], [3, 3]]}
+    for (top, left), expected in corners.items():
+        numbers = torch.tensor([[top / 3 + 0.1, left / 3 + 0.1, 0.9, 0.0, 0.0]])
+        got = apply_numbers(image, Augment(crop=1, padding="mirror"), numbers)
+        assert got[0, 0].tolist() == expected
+
+
+@pytest.mark.parametrize("crop", [2, 5])
+def test_mirror_padding_is_the_symmetric_padding_of_numpy(crop):
+    images = memory_set(8, height=5, width=6).images
+    numbers = draw_numbers(8, seeded())
+    got = apply_numbers(images, Augment(crop=crop, padding="mirror"), numbers)
+    sides = ((0, 0), (crop, crop), (crop, crop))
+    for image, row, result in zip(images, numbers.tolist(), got, strict=True):
+        padded = np.pad(image.numpy(), sides, mode="symmetric")
+        top, left = (int((2 * crop + 1) * place) for place in row[:2])
+        window = padded[:, top : top + 5, left : left + 6]
+        expected = window[:, :, ::-1] if row[2] < 0.5 else window
+        assert np.array_equal(result.numpy(), expected)
+
+
+def test_random_numbers_of_old_runs_stay():
+    first = torch.rand(6, 5, generator=seeded(3), dtype=torch.float64)
+    assert torch.equal(draw_numbers(6, seeded(3))[:, :5], first)
+
+
+def test_the_square_window_lies_in_the_middle_square():
+    assert square_box(256, 400, [0.0, 0.0]) == (0, 72, 224, 224)
+    assert square_box(256, 400, [1.0, 0.5, 0.3]) == (32, 88, 224, 224)
+    ramp = torch.arange(16.0).expand(1, 1, 16, 16)
+    numbers = torch.tensor([[0.25, 0.5, 0.9, 0.2, 0.6]], dtype=torch.float64)
+    got = apply_numbers(ramp, Augment(crop=0, square_crop=True), numbers)
+    expected = 1 + (torch.arange(16) + 0.5) * 14 / 16 - 0.5
+    torch.testing.assert_close(got[0, 0, 0], expected, rtol=0, atol=1e-5)
+
+
+def test_the_axes_of_colours_by_hand():
+    """Red and green are equal, at 0 and 255; blue does not vary: one axis, (1, 1, 0) / √2."""
+    red = torch.tensor([0, 255], dtype=torch.uint8).repeat(2, 4).reshape(2, 1, 2, 4)
+    images = torch.cat([red, red, torch.full_like(red, 100)], dim=1)
+    dataset = MemorySet.of("two", images, torch.tensor([0, 1]), ("a", "b"))
+    axes = dataset.color_axes()
+    # The variance of each is 1/4, that along the axis 1/2.
+    torch.testing.assert_close(axes[:, 0], torch.tensor([0.5, 0.5, 0.0]).double())
+    assert axes[:, 1:].abs().max() < 1e-7
+    # The median of a normal variable is 0, its 97.5 % quantile is 1.96.
+    numbers = torch.full((2, 8), 0.5, dtype=torch.float64)
+    numbers[1, 5] = 0.975
+    shift = color_shift(numbers, axes, noise=0.1)
+    expected = torch.tensor([[0.0, 0.0, 0.0], [0.098, 0.098, 0.0]]).double()
+    torch.testing.assert_close(shift, expected, atol=1e-5, rtol=0)
+
+
+def test_colour_noise_is_added_to_normalised_images():
+    dataset = memory_set(6)
+    settings = {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.25, 2.0), "seed": 1}
+    plain, noisy = (
+        train_loader(dataset, 6, augment=Augment(0, False, color_noise=noise), **settings)
+        for noise in (0.0, 0.2)
+    )
+    (before, labels), (after, same) = next(plain.epoch(0)), next(noisy.epoch(0))
+    assert torch.equal(labels, same)
+    shift = (after - before) * torch.tensor(settings["std"])[:, None, None]
+    assert shift.std(dim=(2, 3)).max() < 1e-6, "the same for all pixels"
+    assert shift.mean((2, 3)).std(0).min() > 1e-4, "another for every image"
 
 
 def test_every_place_and_both_sides_come_up():

@@ -55,6 +55,13 @@ def train(
     config: Annotated[
         Path | None, typer.Option(help="Read settings from a TOML or JSON file.")
     ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="Start with the settings of the authors' code: authors (CIFAR), or "
+            "authors-attention (Table 7). Other options and --set win."
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,6 +94,7 @@ def train(
       nsl train
       nsl train --model cnn9 --data cifar10 --similarity dynamic --epochs 30 --out runs/dynamic
       nsl train --resume --out runs/dynamic
+      nsl train --data cifar10 --similarity dynamic --recipe authors --set hidden=32
       torchrun --nproc-per-node 2 -m neural_similarity train --data cifar10 --out runs/two
     """
     if settings:
@@ -110,7 +118,7 @@ def train(
     if out is None and "WORLD_SIZE" in os.environ:
         raise RunError("train: expected --out under torchrun, got none. All share one folder.")
     resume = resume or restarted()
-    chosen = wanted_settings(config, options, set_ or [])
+    chosen = wanted_settings(config, options, set_ or [], recipe)
     configs = _configurations(chosen, out if resume else None)
     _train(configs, _folder(out, configs), resume, force, tensorboard)
 

@@ -8,19 +8,37 @@ own part.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Augment", "apply_numbers", "augment_batch", "crop_box", "draw_numbers", "no_augment"]
+from .images import SEEN_SHARE
+
+__all__ = [
+    "PADDINGS",
+    "Augment",
+    "apply_numbers",
+    "augment_batch",
+    "color_shift",
+    "crop_box",
+    "draw_numbers",
+    "no_augment",
+    "square_box",
+]
 
 #: Random numbers per image: vertical and horizontal position, mirror, area, aspect ratio.
 _NUMBERS = 5
+#: And these, drawn after the others: how far the colours move along each of their axes.
+_COLORS = 3
 
 _LEAST_AREA, _WIDEST = 0.08, 4 / 3
+
+PADDINGS = ("zeros", "mirror")
+Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -28,16 +46,31 @@ class Augment:
     """How training images are augmented.
 
     Args:
-        crop: pad the image by this many zeros on each side, then crop a random window of the old
+        crop: pad the image by this many pixels on each side, then crop a random window of the old
             size.
         flip: mirror a random half of the images, left to right.
         resized_crop: instead of ``crop``, crop a random window with 8% to 100% of the area and an
             aspect ratio between 3:4 and 4:3 and resize it, as is usual for photographs.
+        padding: what ``crop`` pads with: ``"zeros"``, or ``"mirror"``, the mirror image across the
+            edge, whose first row is the last row of the image (TensorFlow's "symmetric").
+        square_crop: instead of ``crop``, crop a random square in the middle square of the image,
+            with seven eighths of its side (224 of 256), and resize it, as in `AlexNet
+            <https://papers.nips.cc/paper/4824>`_.
+        color_noise: standard deviation of AlexNet's colour noise; its own is 0.1. See
+            :func:`color_shift`. Only :func:`train_loader` adds it, to normalised images.
     """
 
     crop: int = 4
     flip: bool = True
     resized_crop: bool = False
+    padding: Literal["zeros", "mirror"] = "zeros"
+    square_crop: bool = False
+    color_noise: float = 0.0
+
+    @property
+    def box(self) -> Callable[[int, int, Sequence[float]], Box] | None:
+        """From height, width and random numbers to the window that is resized; None for none."""
+        return crop_box if self.resized_crop else square_box if self.square_crop else None
 
 
 no_augment = Augment(crop=0, flip=False)
@@ -56,50 +89,94 @@ def augment_batch(images: Tensor, augment: Augment, generator: torch.Generator) 
 
 
 def draw_numbers(count: int, generator: torch.Generator) -> Tensor:
-    """Random numbers for ``count`` images, the same number for every augmentation."""
-    return torch.rand(count, _NUMBERS, generator=generator, dtype=torch.float64)
+    """Random numbers ``(count, 8)`` for images, the same number for every augmentation."""
+    parts = (_NUMBERS, _COLORS)
+    return torch.cat(
+        [torch.rand(count, n, generator=generator, dtype=torch.float64) for n in parts], dim=1
+    )
 
 
 def apply_numbers(images: Tensor, augment: Augment, numbers: Tensor) -> Tensor:
-    """Augment images by the random ``numbers`` ``(N, 5)``; the result is channels-last."""
+    """Augment images by random ``numbers``, a row an image; the result is channels-last."""
     flip = numbers[:, 2] < 0.5 if augment.flip else torch.zeros(len(images), dtype=torch.bool)
-    if augment.resized_crop:
-        return _resized_windows(images, numbers, flip)
-    return _windows(images, augment.crop, numbers, flip)
+    if augment.box is not None:
+        return _resized_windows(images, augment.box, numbers, flip)
+    return _windows(images, augment, numbers, flip)
 
 
-def crop_box(
-    height: int, width: int, numbers: Sequence[float]
-) -> tuple[float, float, float, float]:
+def color_shift(numbers: Tensor, axes: Tensor, noise: float) -> Tensor:
+    r"""What AlexNet's colour noise adds to every pixel of an image: ``(N, C)``, pixels from 0 to 1.
+
+    .. math:: s_n = \sum_i \alpha_{n,i} \, \sigma_i p_i, \qquad
+        \alpha_{n,i} \sim N(0, \text{noise}^2)
+
+    with the principal axes p_i of the colours of all pixels and the standard deviations σ_i along
+    them. The paper of AlexNet writes the variance σ_i² in place of σ_i, which would depend on the
+    unit of a pixel; programs that followed it use σ_i.
+
+    Args:
+        numbers: of :func:`draw_numbers`.
+        axes: ``(C, A)``, the axes σ_i p_i as columns: ``color_axes()`` of a data set.
+        noise: the standard deviation of α.
+    """
+    uniform = numbers[:, _NUMBERS:][:, : axes.shape[1]].clamp(min=1e-12)  # at 0 it is infinite
+    return noise * torch.special.ndtri(uniform) @ axes.T.to(uniform)
+
+
+def square_box(height: int, width: int, numbers: Sequence[float]) -> Box:
+    """The window of a square crop: top, left, height, width, in pixels."""
+    vertical, horizontal, *_ = numbers
+    side = min(height, width)
+    free = (1 - SEEN_SHARE) * side
+    top, left = (height - side) / 2 + vertical * free, (width - side) / 2 + horizontal * free
+    return top, left, SEEN_SHARE * side, SEEN_SHARE * side
+
+
+def crop_box(height: int, width: int, numbers: Sequence[float]) -> Box:
     """The window of a resized crop: top, left, height, width, in pixels.
 
     The area and the logarithm of the aspect ratio are uniform. A window that is too large is made
     smaller; torchvision would draw again, but this needs a fixed number of random numbers.
     """
-    vertical, horizontal, _, area, shape = numbers
+    vertical, horizontal, _, area, shape, *_ = numbers
     pixels = (_LEAST_AREA + (1 - _LEAST_AREA) * area) * height * width
     ratio = math.exp((2 * shape - 1) * math.log(_WIDEST))
     high, wide = min(math.sqrt(pixels / ratio), height), min(math.sqrt(pixels * ratio), width)
     return vertical * (height - high), horizontal * (width - wide), high, wide
 
 
-def _windows(images: Tensor, crop: int, numbers: Tensor, flip: Tensor) -> Tensor:
+def _windows(images: Tensor, augment: Augment, numbers: Tensor, flip: Tensor) -> Tensor:
     """Pad, then cut and mirror with one gather of rows and columns."""
     N, _, H, W = images.shape
-    padded = F.pad(images, (crop, crop, crop, crop)) if crop else images
+    crop = augment.crop
+    mirror = augment.padding == "mirror"
+    padded = F.pad(images, (crop, crop, crop, crop)) if crop and not mirror else images
     first = (numbers[:, :2] * (2 * crop + 1)).long()
     columns = torch.arange(W).expand(N, W)
     columns = torch.where(flip[:, None], W - 1 - columns, columns) + first[:, 1:]
     rows = torch.arange(H) + first[:, :1]
+    if mirror:
+        rows, columns = _mirrored(rows - crop, H), _mirrored(columns - crop, W)
     # Indices around a slice put the sliced axis last, which is the layout we need.
     picked = padded[torch.arange(N)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
     return picked.permute(0, 3, 1, 2)
 
 
-def _resized_windows(images: Tensor, numbers: Tensor, flip: Tensor) -> Tensor:
+def _mirrored(places: Tensor, size: int) -> Tensor:
+    """Places on a line of mirror images as places in the image: -1 is 0, ``size`` is size - 1."""
+    places = places % (2 * size)
+    return torch.where(places < size, places, 2 * size - 1 - places)
+
+
+def _resized_windows(
+    images: Tensor,
+    box: Callable[[int, int, Sequence[float]], Box],
+    numbers: Tensor,
+    flip: Tensor,
+) -> Tensor:
     """Sample the window of every image at the positions of the result, bilinearly."""
     _, _, H, W = images.shape
-    boxes = torch.tensor([crop_box(H, W, row) for row in numbers.tolist()], dtype=torch.float32)
+    boxes = torch.tensor([box(H, W, row) for row in numbers.tolist()], dtype=torch.float32)
     top, left, high, wide = (side[:, None] for side in boxes.T)
     columns = torch.where(flip[:, None], torch.arange(W - 1, -1, -1), torch.arange(W))
     # grid_sample's coordinates run from -1 to 1 between the outer edges of the image.

@@ -20,6 +20,15 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 #: and timm expect.
 IMAGENET_STATISTICS: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
+#: Principal axes of ImageNet's colours as columns, and the standard deviations along them, for
+#: pixels from 0 to 1.
+_IMAGENET_AXES = (
+    (-0.5675, 0.7192, 0.4009),
+    (-0.5808, -0.0045, -0.8140),
+    (-0.5836, -0.6948, 0.4203),
+)
+_IMAGENET_DEVIATIONS = (0.2175, 0.0188, 0.0045)
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -106,6 +115,23 @@ class MemorySet:
             deviations.append(float((share * (values - mean) ** 2).sum().sqrt()))
         return tuple(means), tuple(deviations)
 
+    def color_axes(self) -> Tensor:
+        """Principal axes of the colours of all pixels, as long as the standard deviations.
+
+        The columns of a ``(C, A)`` matrix, A at most 3, the longest first, for ``images / 255``.
+        """
+        C, count = self.in_channels, self.images[:, 0].numel()
+        total, products = torch.zeros(C, dtype=torch.float64), torch.zeros(C, C).double()
+        for images in self.images.split(4096):
+            pixels = images.permute(1, 0, 2, 3).flatten(1).double() / 255
+            total += pixels.sum(1)
+            products += pixels @ pixels.T
+        mean = total / count
+        variances, axes = torch.linalg.eigh(products / count - torch.outer(mean, mean))
+        # The sign of an axis is arbitrary: fix it, so that every machine adds the same noise.
+        axes = axes * torch.where(axes.sum(0) < 0, -1.0, 1.0)
+        return (axes * variances.clamp(min=0).sqrt()).flip(1)[:, :3]
+
 
 @dataclass(frozen=True, eq=False)
 class FolderSet:
@@ -165,6 +191,11 @@ class FolderSet:
         long as an epoch. Photographs hardly differ, and pretrained networks use these constants.
         """
         return IMAGENET_STATISTICS
+
+    def color_axes(self) -> Tensor:
+        """Principal axes of ImageNet's colours, for the same reason; see ``MemorySet``."""
+        deviations = torch.tensor(_IMAGENET_DEVIATIONS, dtype=torch.float64)
+        return torch.tensor(_IMAGENET_AXES, dtype=torch.float64) * deviations
 
 
 ImageSet = MemorySet | FolderSet

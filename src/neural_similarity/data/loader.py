@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
-from .augment import Augment, apply_numbers, draw_numbers
+from .augment import Augment, apply_numbers, color_shift, draw_numbers
 from .image_sets import FolderSet, ImageSet, MemorySet
 
 __all__ = [
+    "ColorNoise",
     "Loader",
     "Plan",
     "eval_loader",
@@ -152,6 +153,28 @@ def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
+class ColorNoise:
+    """Colour noise on normalised images; ``axes`` are those of the data set, None without noise."""
+
+    axes: Tensor | None = None
+    noise: float = 0.0
+
+    @classmethod
+    def of(cls, dataset: ImageSet, augment: Augment | None) -> ColorNoise:
+        """The noise that an augmentation asks for."""
+        if augment is None or not augment.color_noise:
+            return cls()
+        return cls(dataset.color_axes(), augment.color_noise)
+
+    def added(self, images: Tensor, numbers: Tensor, std: Tensor) -> Tensor:
+        """The images with their noise; ``std`` is what their pixels were divided by."""
+        if self.axes is None:
+            return images
+        shift = color_shift(numbers, self.axes, self.noise).to(images) / std
+        return images + shift[:, :, None, None]
+
+
+@dataclass(frozen=True)
 class _Training:
     """Shuffled batches of equal size; each rank has its part of each."""
 
@@ -229,6 +252,7 @@ class _MemoryLoader:
     ) -> None:
         self._dataset, self._plan, self._augment = dataset, plan, augment
         self._mean, self._std = mean, std
+        self._noise = ColorNoise.of(dataset, augment)
 
     def __len__(self) -> int:
         return len(self._plan)
@@ -238,7 +262,8 @@ class _MemoryLoader:
             images = self._dataset.images[rows]
             if self._augment is not None:
                 images = apply_numbers(images, self._augment, numbers)
-            yield normalise(images, self._mean, self._std), self._dataset.labels[rows]
+            pixels = normalise(images, self._mean, self._std)
+            yield self._noise.added(pixels, numbers, self._std), self._dataset.labels[rows]
 
 
 def _loader(

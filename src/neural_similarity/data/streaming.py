@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..errors import DataError
-from .augment import Augment, apply_numbers, crop_box
+from .augment import Augment, apply_numbers
 from .image_sets import FolderSet
 from .images import Window, middle, quietly, read_image
-from .loader import Batch, Plan, normalise
+from .loader import Batch, ColorNoise, Plan, normalise
 
 __all__ = ["FolderLoader"]
 
@@ -46,6 +46,7 @@ class FolderLoader:
         workers: int,
     ) -> None:
         self._plan, self._mean, self._std = plan, mean, std
+        self._noise = ColorNoise.of(dataset, augment)
         self._orders = _Orders(dataset, plan)
         self._batches: DataLoader[Any] = DataLoader(
             _Reader(dataset.image_size, augment),
@@ -70,8 +71,9 @@ class FolderLoader:
         for result in self._batches:
             if isinstance(result, DataError):
                 raise result
-            images, labels = result
-            yield normalise(images, self._mean, self._std), labels
+            images, labels, numbers = result
+            pixels = normalise(images, self._mean, self._std)
+            yield self._noise.added(pixels, numbers, self._std), labels
 
     def close(self) -> None:
         """End the workers of this process."""
@@ -126,19 +128,19 @@ class _Reader(Dataset[Any]):
     def __init__(self, size: tuple[int, int], augment: Augment | None) -> None:
         self._size, self._augment = size, augment
 
-    def __getitem__(self, order: _Order) -> tuple[Tensor, Tensor] | DataError:
+    def __getitem__(self, order: _Order) -> tuple[Tensor, Tensor, Tensor] | DataError:
         try:
-            return self._images(order.paths, order.numbers), order.labels
+            return self._images(order.paths, order.numbers), order.labels, order.numbers
         except DataError as error:  # raised by the main process, without the worker's traceback
             return error
 
     def _images(self, paths: list[Path], numbers: Tensor) -> Tensor:
         windows: list[Window] = [middle] * len(paths)
         rest = self._augment
-        if rest is not None and rest.resized_crop:
+        if rest is not None and rest.box is not None:
             # Crop the full image: a window of the resized one would be blurred.
-            windows = [partial(crop_box, numbers=drawn) for drawn in numbers.tolist()]
-            rest = replace(rest, crop=0, resized_crop=False)
+            windows = [partial(rest.box, numbers=drawn) for drawn in numbers.tolist()]
+            rest = replace(rest, crop=0, resized_crop=False, square_crop=False)
         files = zip(paths, windows, strict=True)
         with quietly():
             images = torch.stack([read_image(path, self._size, window) for path, window in files])

@@ -61,6 +61,8 @@ class SphereNet(Backbone):
         hidden: outputs of the fully connected layer.
         conv_layer, attention: as in :class:`Configuration`. The authors' code attends behind the
             first two poolings alone: ``attention=(1, 2)``.
+        query_relu: put a ReLU behind the query of attention, as the authors' code does.
+        classifier_bias: False leaves the bias out, as the authors' code does.
 
     Example:
         >>> import torch
@@ -81,6 +83,8 @@ class SphereNet(Backbone):
         hidden: int = 256,
         conv_layer: ConvLayer = SphereConv2d,
         attention: tuple[int, ...] = (),
+        query_relu: bool = False,
+        classifier_bias: bool = True,
     ) -> None:
         super().__init__(num_classes, in_channels, image_size)
         side = pooled_side("SphereNet", image_size, len(widths))
@@ -90,16 +94,25 @@ class SphereNet(Backbone):
             )
         stages = []
         for stage, width in enumerate(widths, start=1):
-            attends = stage in attention
-            stages.append(_stage(in_channels, width, conv_layer, attends))
+            stages.append(_stage(in_channels, width, conv_layer))
+            if stage in attention:
+                attention_layer = SelfAttention2d(
+                    width, conv_layer=conv_layer, query_relu=query_relu
+                )
+                stages[-1].append(attention_layer)
             in_channels = width
         self.stages = nn.Sequential(*stages)
         # A convolution as large as the map is fully connected, and can compare directions too.
         # As in the authors' code nothing stands between it and the classifier.
         self.fc = conv_layer(in_channels, hidden, side, bias=False)
-        self.num_features = hidden
+        self.num_features, self.classifier_bias = hidden, classifier_bias
         self.classifier = self.make_classifier(self.num_classes)
         draw_from_he(self, nn.Conv2d)
+
+    def make_classifier(self, num_classes: int) -> nn.Module:
+        if self.classifier_bias or not num_classes:
+            return super().make_classifier(num_classes)
+        return nn.Linear(self.num_features, num_classes, bias=False)
 
     def forward_features(self, input: Tensor) -> Tensor:
         self.check_images(input)
@@ -111,15 +124,12 @@ class SphereNet(Backbone):
         return vectors
 
 
-def _stage(channels: int, width: int, conv_layer: ConvLayer, attends: bool) -> nn.Sequential:
+def _stage(channels: int, width: int, conv_layer: ConvLayer) -> nn.Sequential:
     layers: list[nn.Module] = []
     for _ in range(3):
         layers += conv_norm_relu(channels, width, conv_layer)
         channels = width
-    stage = max_pooled(layers, nn.MaxPool2d(2))
-    if attends:
-        stage.append(SelfAttention2d(width, conv_layer=conv_layer))
-    return stage
+    return max_pooled(layers, nn.MaxPool2d(2))
 
 
 for _name, _row in CONFIGURATIONS.items():

@@ -162,6 +162,7 @@ class SelfAttention2d(PositionSimilarity):
         channels: C of the map.
         width: channels of query and key; None means C/8, at least one.
         conv_layer: makes the three convolutions, for example ``SphereConv2d``.
+        query_relu: put a ReLU behind the query, as the authors' code does.
 
     Cost in multiply-adds per sample, with L positions: ``2·L²·C``, and ``1.25·L·C²`` for the
     convolutions. Memory grows with L.
@@ -178,8 +179,10 @@ class SelfAttention2d(PositionSimilarity):
         channels: int,
         width: int | None = None,
         conv_layer: Callable[..., nn.Module] = nn.Conv2d,
+        query_relu: bool = False,
     ) -> None:
         super().__init__()
+        self.query_relu = query_relu
         width = max(1, channels // 8) if width is None else width
         _check.attention_width("SelfAttention2d", width)
         self.query = conv_layer(channels, width, 1, bias=False)
@@ -193,11 +196,15 @@ class SelfAttention2d(PositionSimilarity):
 
     def similarity(self, input: Tensor) -> Tensor:
         """A alone: ``(N, L, L)``, each row a distribution over positions."""
-        scores = torch.bmm(self.query(input).flatten(2).mT, self.key(input).flatten(2))
+        scores = torch.bmm(self._query(input).flatten(2).mT, self.key(input).flatten(2))
         return scores.softmax(-1)
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() == 3:
             return self.forward(input[None])[0]
-        attended = position_attention(self.query(input), self.key(input), self.value(input))
+        attended = position_attention(self._query(input), self.key(input), self.value(input))
         return input + self.gain * attended
+
+    def _query(self, input: Tensor) -> Tensor:
+        query: Tensor = self.query(input)
+        return query.relu() if self.query_relu else query

@@ -8,9 +8,11 @@ from .config import TrainConfig
 from .distributed import World
 from .evaluate import Evaluation, evaluate
 from .loop import train
+from .recipes import RECIPES, recipe_settings
 from .runs import Run, here_and_now
 
 __all__ = [
+    "RECIPES",
     "Evaluation",
     "Run",
     "TrainConfig",
@@ -22,6 +24,7 @@ __all__ = [
     "here_and_now",
     "locked",
     "read_json",
+    "recipe_settings",
     "settle",
     "train",
     "write_file",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -11,24 +11,26 @@ from torch import nn
 
 from .. import _check, structures
 from .._memory import check_fits
-from ..convert import similarity_parameters
 from ..data import (
+    Augment,
     ImageSet,
     Loader,
     dataset_info,
     eval_loader,
     load_dataset,
+    no_augment,
     split_validation,
     train_loader,
 )
 from ..errors import DataError, RunError
 from ..models import create_model
 from ..nn.dynamic_similarity import DynamicSimilarity
-from ..nn.inventory import static_similarities
 from ..nn.predictors import PREDICTORS, PatchPredictor
 from ..nn.static import StaticSimilarity
 from .config import TrainConfig
+from .decay import weight_decays
 from .distributed import World
+from .norms import set_norms
 from .settings import Settings
 
 __all__ = [
@@ -37,14 +39,13 @@ __all__ = [
     "build_model",
     "build_optimizer",
     "build_similarity",
+    "training_augment",
     "training_copy",
     "unseen_images",
     "unseen_splits",
 ]
 
 _Result = TypeVar("_Result")
-
-AUTHORS_DECAY = 5e-3  # weight decay of an unconstrained static M in the authors' code
 
 
 def build_similarity(config: Settings) -> StaticSimilarity | DynamicSimilarity | None:
@@ -77,7 +78,7 @@ def build_model(config: Settings, num_classes: int, in_channels: int, image_size
     torch.manual_seed(config.seed)
     fixed = {"in_channels": in_channels, "image_size": image_size}
     try:
-        return create_model(
+        model = create_model(
             config.model,
             num_classes,
             similarity=build_similarity(config),
@@ -89,32 +90,14 @@ def build_model(config: Settings, num_classes: int, in_channels: int, image_size
             f"that {config.structure!r} takes, got {config.options} and {config.structure_options} "
             f"({error})."
         ) from error
+    set_norms(model, config)
+    return model
 
 
 def build_optimizer(config: Settings, model: nn.Module) -> torch.optim.Optimizer:
-    """SGD or Adam, with a weight decay for each group: weights, static M, predictors, the rest.
-
-    Frozen parameters are left out.
-    """
-    similarities = [s for module in model.modules() for s in static_similarities(module).values()]
-    static = {parameter for similarity in similarities for parameter in similarity.parameters()}
-    undecayed = {
-        parameter
-        for similarity in similarities
-        for name, parameter in similarity.numbers.items()
-        if not similarity.structure.decays(name)
-    }
-    predictors = set(similarity_parameters(model)) - static
+    """SGD or Adam, with a group for each weight decay; frozen parameters are left out."""
     groups: dict[float, list[nn.Parameter]] = {}
-    for parameter in filter(lambda p: p.requires_grad, model.parameters()):
-        if parameter in undecayed or (parameter.dim() < 2 and parameter not in static):
-            decay = 0.0
-        elif parameter in static:
-            decay = _or(config.similarity_decay, _static_decay(config))
-        elif parameter in predictors:
-            decay = _or(config.predictor_decay, config.weight_decay)
-        else:
-            decay = config.weight_decay
+    for parameter, decay in weight_decays(config, model).items():
         groups.setdefault(decay, []).append(parameter)
     parameters = [{"params": group, "weight_decay": decay} for decay, group in groups.items()]
     if config.optimizer == "adam":
@@ -158,13 +141,13 @@ def build_data(config: TrainConfig, world: World) -> Data:
     batch = min(config.batch_size, max(len(train), len(test))) * train.in_channels
     advice = "Use a smaller batch_size or image_size"
     check_fits("train", "a batch of images", 4 * batch * side**2, advice)
-    mean, std = train.statistics()
+    mean, std = _statistics(config, train)
     ranks = {"rank": world.rank, "world_size": world.size, "workers": config.workers}
     return Data(
         train=train_loader(
             train,
             config.batch_size,
-            augment=dataset_info(config.data).augment,
+            augment=training_augment(config),
             mean=mean,
             std=std,
             seed=config.seed,
@@ -181,6 +164,18 @@ def build_data(config: TrainConfig, world: World) -> Data:
         # The splits of one folder skip the same files.
         skipped=len({bad.path for part in (train, test) for bad in getattr(part, "skipped", ())}),
     )
+
+
+def training_augment(config: TrainConfig) -> Augment:
+    """How the training images are augmented."""
+    augment = {
+        "usual": dataset_info(config.data).augment,
+        "none": no_augment,
+        "flip": replace(no_augment, flip=True),
+        "krizhevsky": Augment(crop=0, square_crop=True, color_noise=0.1),
+    }[config.augmentation]
+    noise = augment.color_noise if config.color_noise is None else config.color_noise
+    return replace(augment, padding=config.padding, color_noise=noise)  # type: ignore[arg-type]
 
 
 def unseen_images(config: TrainConfig, split: str | None = None) -> ImageSet:
@@ -256,9 +251,13 @@ def _with_options(where: str, make: Callable[..., _Result], options: dict[str, A
         ) from error
 
 
-def _static_decay(config: Settings) -> float:
-    return AUTHORS_DECAY if config.structure == "unconstrained" else config.weight_decay
-
-
-def _or(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value
+def _statistics(
+    config: TrainConfig, images: ImageSet
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What is subtracted from pixels from 0 to 1, and what they are then divided by."""
+    if config.pixels == "normalised":
+        return images.statistics()
+    # The authors' networks take pixels from 0 to 255 as they are; those of the table with
+    # self-attention first compute (pixel - 127.5) / 128.
+    mean, std = (0.0, 1 / 255) if config.pixels == "raw" else (0.5, 128 / 255)
+    return (mean,) * images.in_channels, (std,) * images.in_channels

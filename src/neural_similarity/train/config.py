@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from .. import _check
 from .._io import read_regular
 from .._json import read_json
+from ..data.augment import PADDINGS
 from ..errors import RunError
 from .settings import Settings, setting
 
 __all__ = ["TrainConfig", "merge_settings", "parse_setting", "read_settings"]
 
+AUGMENTATIONS = ("usual", "none", "flip", "krizhevsky")
+PIXELS = ("normalised", "centred", "raw")
 _LARGEST = 2**24  # bytes of a file with settings
 
 
@@ -30,13 +34,40 @@ class TrainConfig(Settings):
     validation: float = setting(0.0, "share of the training images held out for evaluation")
     workers: int = setting(2, "processes that decode images, for image folders")
     label_smoothing: float = setting(0.01, "share of each label that is spread over all classes")
+    loss_floor: float = setting(
+        0.0, "added to each probability before the logarithm: 0.0001 bounds the loss at 9.2"
+    )
     filter_orthogonality: float = setting(0.0, "penalty on filters that are not orthogonal")
+    similarity_l1: float = setting(0.0, "L1 penalty on M, static or predicted")
+    pixels: str = setting(
+        "normalised", "pixels as normalised (by the data), centred (from -1 to 1) or raw (0 to 255)"
+    )
+    augmentation: str = setting(
+        "usual", "of training images: usual (for the data set), none, flip or krizhevsky"
+    )
+    padding: str = setting("zeros", "what is around an image in random crops: zeros or mirror")
+    color_noise: float | None = setting(
+        None, "deviation of noise along the axes of colours; default: 0.1 for krizhevsky, else 0"
+    )
 
     kind: ClassVar[str] = "train"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(0, "workers", "filter_orthogonality")
+        for name, choices in (
+            ("pixels", PIXELS),
+            ("augmentation", AUGMENTATIONS),
+            ("padding", PADDINGS),
+        ):
+            _check.known_name("configuration", name, getattr(self, name), choices)
+        self.at_least(
+            0, "workers", "filter_orthogonality", "similarity_l1", "loss_floor", "color_noise"
+        )
+        if self.similarity_l1 and self.similarity == "none":
+            raise RunError(
+                "configuration: expected a similarity with similarity_l1, got none. It is a "
+                "penalty on M. Set similarity, or leave similarity_l1 out."
+            )
         self.above(0, "epochs")
         if self.workers > 256:  # each is a process
             raise RunError(f"configuration: expected at most 256 workers, got {self.workers}.")

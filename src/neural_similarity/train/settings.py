@@ -20,6 +20,7 @@ SIMILARITIES = ("none", "static", "dynamic")
 OPTIMIZERS = {"sgd": 0.1, "adam": 1e-3}  # with their default learning rates, as in the paper
 PREDICTORS = ("patch", "sphere", "conv", "pixel", "image", "pair")
 OVER = ("taps", "channels", "both")
+NORM_STARTS = ("one", "zero")
 COMMANDS = {"train": "nsl train", "fewshot": "nsl fewshot train"}
 """The command that creates runs of each kind."""
 
@@ -77,10 +78,24 @@ class Settings:
     lr: float | None = setting(None, "peak learning rate; default: 0.1 for sgd, 0.001 for adam")
     schedule: str = setting("onecycle", "learning rate over time: " + ", ".join(SCHEDULES))
     momentum: float = setting(0.9, "momentum of sgd")
-    weight_decay: float = setting(5e-4, "weight decay of weights; gains and biases have none")
+    weight_decay: float = setting(5e-4, "weight decay of weights; biases have none")
     predictor_decay: float | None = setting(None, "decay of predictors; default: weight_decay")
     similarity_decay: float | None = setting(
         None, "decay of a static M; default: weight_decay, or 0.005 if unconstrained"
+    )
+    filter_decay: float | None = setting(
+        None, "decay of convolutions of the backbone, attention apart; default: weight_decay"
+    )
+    norm_decay: float = setting(0.0, "decay of the gains and biases of BatchNorm")
+    norm_momentum: float | None = setting(
+        None, "momentum of the statistics of BatchNorm; default: the network's, mostly 0.1"
+    )
+    norm_eps: float | None = setting(
+        None, "eps of BatchNorm; default: that of the network, mostly 1e-5"
+    )
+    norm_start: str = setting("one", "running variances of BatchNorm start at: one or zero")
+    predictor_momentum: float | None = setting(
+        None, "momentum of BatchNorm in predictors; default: norm_momentum"
     )
     grad_clip: float | None = setting(None, "largest norm of the gradient")
 
@@ -111,12 +126,15 @@ class Settings:
             ("predictor", PREDICTORS),
             ("over", OVER),
             ("schedule", SCHEDULES),
+            ("norm_start", NORM_STARTS),
         ):
             _check.known_name("configuration", name, getattr(self, name), choices)
         self.at_least(0, "grad_clip", "weight_decay", "predictor_decay", "similarity_decay",
-                      "checkpoint_minutes", "momentum", "seed")  # fmt: skip
+                      "filter_decay", "norm_decay", "checkpoint_minutes", "momentum",
+                      "seed")  # fmt: skip
         self.at_least(1, "batch_size", "eval_every", "log_every", "threads", "similarity_groups")
-        self.above(0, "steps", "lr", "image_size", "hidden")
+        self.above(0, "steps", "lr", "image_size", "hidden", "norm_eps")
+        self.shares("norm_momentum", "predictor_momentum")
         if self.threads is not None and self.threads > 1024:
             raise RunError(f"configuration: expected at most 1024 threads, got {self.threads}.")
         if self.seed >= 2**31:
@@ -135,6 +153,13 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value > least:
                 raise RunError(f"configuration: expected {name} above {least}, got {value}.")
+
+    def shares(self, *names: str) -> None:
+        """Raise if one of these settings is set and not from 0 to 1."""
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise RunError(f"configuration: expected {name} from 0 to 1, got {value}.")
 
     @property
     def learning_rate(self) -> float:

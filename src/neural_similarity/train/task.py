@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, Protocol
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..convert import filter_orthogonality_penalty
+from ..convert import filter_orthogonality_penalty, keep_predictions, similarity_penalty
 from .build import Data, build_data, build_model
 from .config import TrainConfig
 from .distributed import World
 from .evaluate import evaluate
+from .losses import classification_loss
 
 __all__ = ["Batches", "Classification", "Task"]
 
@@ -86,8 +87,12 @@ class _Classifier(nn.Module):
         self.model, self.config = model, config
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        scores, config = self.model(images), self.config
-        loss = F.cross_entropy(scores, labels, label_smoothing=config.label_smoothing)
+        config = self.config
+        with keep_predictions(self.model) if config.similarity_l1 else nullcontext():
+            scores = self.model(images)
+            loss = classification_loss(scores, labels, config.label_smoothing, config.loss_floor)
+            if config.similarity_l1:
+                loss = loss + similarity_penalty(self.model, l1=config.similarity_l1)
         if config.filter_orthogonality:
             loss = loss + filter_orthogonality_penalty(self.model, config.filter_orthogonality)
         return loss, (scores.detach().argmax(1) != labels).float().mean()

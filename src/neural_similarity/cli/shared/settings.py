@@ -14,13 +14,20 @@ if TYPE_CHECKING:
 __all__ = ["list_settings", "new_folder", "wanted_settings"]
 
 
-def wanted_settings(file: Path | None, options: dict[str, Any], sets: list[str]) -> dict[str, Any]:
-    """Settings from the file, overridden by options, overridden by ``--set``."""
+def wanted_settings(
+    file: Path | None, options: dict[str, Any], sets: list[str], recipe: str | None = None
+) -> dict[str, Any]:
+    """Settings of the recipe, then of the file, then options, then ``--set``: the last one wins."""
     from ...train.config import merge_settings, parse_setting, read_settings
 
     settings = {} if file is None else read_settings(file)
     settings = merge_settings(settings, ((k, v) for k, v in options.items() if v is not None))
-    return merge_settings(settings, map(parse_setting, sets))
+    settings = merge_settings(settings, map(parse_setting, sets))
+    if recipe is None:
+        return settings
+    from ...train.recipes import with_recipe
+
+    return with_recipe(recipe, settings)
 
 
 def new_folder(name: str) -> Path:
