@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from neural_similarity._io import whole_file
-
 from ..intervals import Estimate
 from ..markdown import paragraph, table
 from .cells import HEADS, Cell, Study, read_studies
@@ -42,8 +40,7 @@ def write_page(results: Path, docs: Path = _DOCS) -> list[Path]:
     studies = read_studies(results)
     page, picture = docs / "adapt-results.md", docs / _PICTURE
     draw_shots(studies, picture)
-    with whole_file(page) as file:
-        file.write_text(page_text(studies), encoding="utf-8")
+    page.write_text(page_text(studies), encoding="utf-8")
     return [page, picture]
 
 
