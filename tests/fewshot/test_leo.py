@@ -31,6 +31,10 @@ def unit(x):
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
+def softplus(u):
+    return np.log1p((np.e - 1) * np.exp(u))
+
+
 def arrays(head):
     return {name: p.detach().numpy() for name, p in head.named_parameters()}
 
@@ -53,7 +57,7 @@ def test_codes_by_a_loop_over_pairs():
                     related.append(w["relation.2.weight"] @ hidden)
             expected = np.mean(related, axis=0)
             np.testing.assert_allclose(means[b, way], expected[:3], rtol=1e-9)
-            np.testing.assert_allclose(deviations[b, way], np.exp(expected[3:]), rtol=1e-9)
+            np.testing.assert_allclose(deviations[b, way], softplus(expected[3:]), rtol=1e-9)
 
 
 @torch.no_grad()
@@ -64,7 +68,7 @@ def test_weights_by_hand():
     means, deviations = network.head.weights(codes)
     decoded = codes[0].numpy() @ arrays(network.head)["decoder.weight"].T
     np.testing.assert_allclose(means[0], decoded[:, :D], rtol=1e-9)
-    expected = np.sqrt(2 / (N_WAY + D)) * np.exp(decoded[:, D:])
+    expected = np.sqrt(2 / (N_WAY + D)) * softplus(decoded[:, D:])
     np.testing.assert_allclose(deviations[0], expected, rtol=1e-9)
 
 
@@ -110,6 +114,20 @@ def test_tests_are_deterministic_and_training_draws():
     network.train()
     assert torch.equal(scores(0), scores(0))
     assert not torch.allclose(scores(0), scores(1), rtol=1e-2)
+
+
+def test_steps_do_not_overflow():
+    """The gradient of a code has the deviation of the weights in it, which depends on the code."""
+    method, network = small(inner_steps=5, inner_lr=1.0)
+    with torch.no_grad():
+        network.head.decoder.weight *= 20
+    network.train()
+    for seed in range(5):
+        torch.manual_seed(seed)
+        loss = method.loss(network, as_tasks(*episodes()))
+        slopes = torch.autograd.grad(loss, list(network.head.parameters()))
+        assert loss.isfinite()
+        assert all(slope.isfinite().all() for slope in slopes)
 
 
 def test_many_episodes_in_parts(monkeypatch):

@@ -8,6 +8,7 @@ https://arxiv.org/abs/1807.05960.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import e, log
 from typing import ClassVar, NamedTuple, cast
 
 import torch
@@ -159,12 +160,14 @@ class Leo(FeatureMethod):
 class LeoHead(nn.Module):
     r"""Encoder, relation network and decoder, all without biases, and the step sizes.
 
-    .. math:: (\mu, \log\sigma)_w
-        = \frac1{WK^2} \sum_{k} \sum_{vl} r(e(x_{wk}), e(x_{vl})), \qquad
-        (\mu', \log\sigma' / \sigma_0)_w = d(z_w)
+    .. math:: (\mu, u)_w = \frac1{WK^2} \sum_{k} \sum_{vl} r(e(x_{wk}), e(x_{vl})), \qquad
+        (\mu', u')_w = d(z_w)
 
-    with K images of each of W classes, linear e and d, a network r of three layers on pairs, and
-    :math:`\sigma_0 = \sqrt{2 / (W + D)}`, which is Glorot's deviation for the classifier.
+    with K images of each of W classes, linear e and d, and a network r of three layers on pairs. μ
+    and μ' are means of codes and weights. Deviations are ``s(u)`` and ``σ₀ s(u')``, with
+    ``s(u) = softplus(u + log(e − 1))``, which is 1 at 0, and ``σ₀ = √(2 / (W + D))``, Glorot's
+    deviation for the classifier. An exponential in place of s could grow in every step of the
+    codes, until it overflows.
 
     Args:
         features: D. They are scaled to unit length.
@@ -189,20 +192,20 @@ class LeoHead(nn.Module):
 
     def codes(self, support: Tensor) -> tuple[Tensor, Tensor]:
         """Means and deviations ``(B, n_way, latents)`` from ``(B, n_way, n_shot, D)``."""
-        first, second, last = self.relation
+        first, second, last = (cast(nn.Linear, layer) for layer in self.relation)
         encoded = self.encoder(self._inputs(support.flatten(1, 2)))
         # A linear layer of a pair is a sum, and the mean of a linear layer is that of its inputs.
         left, right = (encoded @ part.mT for part in first.weight.chunk(2, dim=1))
         pairs = second((left.unsqueeze(2) + right.unsqueeze(1)).relu()).relu()
         means = last(pairs.mean(2).unflatten(1, support.shape[1:3]).mean(2))
-        mean, logarithm = means.chunk(2, dim=-1)
-        return mean, logarithm.exp()
+        mean, raw = means.chunk(2, dim=-1)
+        return mean, _deviation(raw)
 
     def weights(self, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Means and deviations ``(B, n_way, D)`` of weights from codes ``(B, n_way, latents)``."""
-        mean, logarithm = self.decoder(codes).chunk(2, dim=-1)
+        mean, raw = self.decoder(codes).chunk(2, dim=-1)
         usual: float = (2 / (codes.shape[1] + mean.shape[-1])) ** 0.5
-        return mean, usual * logarithm.exp()
+        return mean, usual * _deviation(raw)
 
     def scores(self, features: Tensor, weights: Tensor) -> Tensor:
         """Scores ``(B, Q, n_way)`` of features ``(B, Q, D)``."""
@@ -236,6 +239,11 @@ def support_loss(head: LeoHead, support: Tensor, weights: Tensor) -> Tensor:
     scores = head.scores(support.flatten(1, 2), weights)
     labels = query_labels(n_way, n_shot, support.device).repeat(batch)
     return F.cross_entropy(scores.flatten(0, 1), labels, reduction="sum") / n_shot
+
+
+def _deviation(raw: Tensor) -> Tensor:
+    """Positive numbers; 1 for 0."""
+    return F.softplus(raw + log(e - 1))
 
 
 def _drawn(means: Tensor, deviations: Tensor) -> Tensor:
