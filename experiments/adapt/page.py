@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..intervals import Estimate
 from ..markdown import paragraph, table
+from ..records import write_text
 from .cells import HEADS, Cell, Study, read_studies
 from .picture import draw_shots
 
@@ -40,7 +41,7 @@ def write_page(results: Path, docs: Path = _DOCS) -> list[Path]:
     studies = read_studies(results)
     page, picture = docs / "adapt-results.md", docs / _PICTURE
     draw_shots(studies, picture)
-    page.write_text(page_text(studies), encoding="utf-8")
+    write_text(page, page_text(studies))
     return [page, picture]
 
 

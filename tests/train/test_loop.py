@@ -282,6 +282,25 @@ def test_the_interval_is_wilsons():
     assert Evaluation(0, 50, 0.0).interval()[0] == 0
 
 
+@pytest.mark.parametrize(("classes", "expected"), [(7, 0.25), (6, 0.25), (5, None)])
+def test_the_top_five_errors_by_hand(classes, expected):
+    """The scores of four images put their class on the places 1, 2, 5 and 6 (or last)."""
+    places = torch.tensor([0, 1, 4, min(5, classes - 1)])
+    scores = -torch.arange(float(classes)).repeat(4, 1)
+    labels = places
+
+    class Batches:
+        def __len__(self):
+            return 2
+
+        def epoch(self, number=0, start=0):
+            yield scores[:3], labels[:3]
+            yield scores[3:], labels[3:]
+
+    result = evaluate(nn.Identity(), Batches())
+    assert (result.error, result.top5_error) == (0.75, expected)
+
+
 def test_evaluation_counts_every_image_once_and_keeps_the_mode():
     digits = ns.data.load_dataset("digits", "test")
     mean, std = digits.statistics()

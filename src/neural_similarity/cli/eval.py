@@ -60,9 +60,12 @@ def evaluate(
             "fingerprint": test.fingerprint,
         }
         scores = {"error": result.error, "interval": [low, high], "loss": result.loss}
+        if result.top5_error is not None:
+            scores["top5_error"] = result.top5_error
         print_json({**subject, **scores, "errors": result.errors, "images": result.images})
     else:
+        top5 = "" if result.top5_error is None else f", top-5 error {result.top5_error:.2%}"
         print_line(
             f"error {result.error:.2%} ({result.errors:,} of {result.images:,} images), "
-            f"95% interval {low:.2%} – {high:.2%}, loss {result.loss:.4f}"
+            f"95% interval {low:.2%} – {high:.2%}, loss {result.loss:.4f}{top5}"
         )

@@ -55,6 +55,18 @@ def train(
     config: Annotated[
         Path | None, typer.Option(help="Read settings from a TOML or JSON file.")
     ] = None,
+    from_run: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="RUN",
+            help="Start with the weights of this run. Its network and its data are the default.",
+        ),
+    ] = None,
+    similarity_epochs: Annotated[
+        float | None,
+        typer.Option(help="With --from: first train the similarity alone, for so many epochs."),
+    ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -95,6 +107,7 @@ def train(
       nsl train --model cnn9 --data cifar10 --similarity dynamic --epochs 30 --out runs/dynamic
       nsl train --resume --out runs/dynamic
       nsl train --data cifar10 --similarity dynamic --recipe authors --set hidden=32
+      nsl train --from runs/plain --similarity dynamic --similarity-epochs 5 --epochs 10
       torchrun --nproc-per-node 2 -m neural_similarity train --data cifar10 --out runs/two
     """
     if settings:
@@ -107,6 +120,8 @@ def train(
         "similarity": similarity, "structure": structure, "epochs": epochs, "steps": steps,
         "batch_size": batch_size, "optimizer": optimizer, "lr": lr, "seed": seed,
         "threads": threads, "strict": True if strict else None,
+        "from_run": None if from_run is None else str(from_run.absolute()),
+        "similarity_epochs": similarity_epochs,
     }  # fmt: skip
     from ..errors import RunError
     from ..train.distributed import restarted
@@ -127,6 +142,7 @@ def _configurations(settings: dict[str, Any], resumed: Path | None) -> dict[str,
     """What to train, by kind of similarity; a resumed run keeps the settings not given again."""
     from ..train import Run, TrainConfig
     from ..train.runs import read_comparison
+    from ..train.start import source_settings
 
     if resumed is not None:
         comparison = read_comparison(resumed, TrainConfig)
@@ -142,6 +158,8 @@ def _configurations(settings: dict[str, Any], resumed: Path | None) -> dict[str,
             return {"": TrainConfig.from_dict(settings)}
     if not settings.keys() - _INCIDENTAL:
         settings = {**FIRST_LOOK, **settings}
+    if settings.get("from_run") is not None:
+        settings = {**source_settings(Run.open(settings["from_run"])), **settings}
     kinds = _kinds(settings) or ["none"]
     return {kind: TrainConfig.from_dict({**settings, "similarity": kind}) for kind in kinds}
 

@@ -27,7 +27,7 @@ from .training_data import EpisodeLoader, MixedLoader, base_augment, base_classe
 
 __all__ = ["FewShotTask", "train_method"]
 
-_NETWORK = ("model", "options")
+_NETWORK = ("model", "options", "norm_eps")
 _SIMILARITY = (
     "structure", "structure_options", "scope", "over", "similarity_groups", "predictor",
     "predictor_options", "hidden", "shared",
@@ -117,6 +117,9 @@ class FewShotTask:
 
     def network(self) -> nn.Module:
         return _Loss(self.model, self.method)
+
+    def freeze(self, frozen: bool) -> None:
+        """Nothing: a method freezes by itself what it does not train."""
 
     def evaluate(self, world: World) -> dict[str, Any] | None:
         if self.validation is None:

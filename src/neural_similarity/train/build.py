@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 _Result = TypeVar("_Result")
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def build_similarity(config: Settings) -> StaticSimilarity | DynamicSimilarity | None:
@@ -134,14 +135,17 @@ class Data:
         }
 
 
-def build_data(config: TrainConfig, world: World) -> Data:
-    """Loaders for training and evaluation, and what the network needs to know about the data."""
+def build_data(config: TrainConfig, world: World, statistics: Statistics | None = None) -> Data:
+    """Loaders for training and evaluation, and what the network needs to know about the data.
+
+    ``statistics`` are mean and deviation of pixels, if they are not those of the settings.
+    """
     train, test = _image_sets(config)
     side = square(train)
     batch = min(config.batch_size, max(len(train), len(test))) * train.in_channels
     advice = "Use a smaller batch_size or image_size"
     check_fits("train", "a batch of images", 4 * batch * side**2, advice)
-    mean, std = _statistics(config, train)
+    mean, std = statistics or _statistics(config, train)
     ranks = {"rank": world.rank, "world_size": world.size, "workers": config.workers}
     return Data(
         train=train_loader(
@@ -251,9 +255,7 @@ def _with_options(where: str, make: Callable[..., _Result], options: dict[str, A
         ) from error
 
 
-def _statistics(
-    config: TrainConfig, images: ImageSet
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _statistics(config: TrainConfig, images: ImageSet) -> Statistics:
     """What is subtracted from pixels from 0 to 1, and what they are then divided by."""
     if config.pixels == "normalised":
         return images.statistics()

@@ -34,6 +34,10 @@ class TrainConfig(Settings):
     validation: float = setting(0.0, "share of the training images held out for evaluation")
     workers: int = setting(2, "processes that decode images, for image folders")
     label_smoothing: float = setting(0.01, "share of each label that is spread over all classes")
+    from_run: str | None = setting(None, "a run of nsl train whose weights to start with")
+    similarity_epochs: float = setting(
+        0.0, "of the epochs, the first that train the similarity alone; needs from_run"
+    )
     loss_floor: float = setting(
         0.0, "added to each probability before the logarithm: 0.0001 bounds the loss at 9.2"
     )
@@ -61,12 +65,19 @@ class TrainConfig(Settings):
         ):
             _check.known_name("configuration", name, getattr(self, name), choices)
         self.at_least(
-            0, "workers", "filter_orthogonality", "similarity_l1", "loss_floor", "color_noise"
-        )
-        if self.similarity_l1 and self.similarity == "none":
+            0, "workers", "filter_orthogonality", "similarity_l1", "similarity_epochs",
+            "loss_floor", "color_noise",
+        )  # fmt: skip
+        for name in ("similarity_l1", "similarity_epochs"):
+            if getattr(self, name) and self.similarity == "none":
+                raise RunError(
+                    f"configuration: expected a similarity with {name}, got none. Set similarity, "
+                    f"or leave {name} out."
+                )
+        if self.similarity_epochs and self.from_run is None:
             raise RunError(
-                "configuration: expected a similarity with similarity_l1, got none. It is a "
-                "penalty on M. Set similarity, or leave similarity_l1 out."
+                "configuration: expected from_run with similarity_epochs, got none. The other "
+                "weights would stay random for these epochs. Name a trained run with --from."
             )
         self.above(0, "epochs")
         if self.workers > 256:  # each is a process
@@ -76,6 +87,9 @@ class TrainConfig(Settings):
                 raise RunError(
                     f"configuration: expected {name} from 0 to below 1, got {getattr(self, name)}."
                 )
+
+    def frozen_steps(self, batches: int) -> int:
+        return round(self.similarity_epochs * batches)
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -16,19 +16,31 @@ from .distributed import World
 
 __all__ = ["Evaluation", "evaluate"]
 
+_TOP = 5
+
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The number of errors among images, and the mean loss."""
+    """The number of errors among images, and the mean loss.
+
+    ``top5_errors`` counts images whose class is not among the five with the highest scores; None
+    with five classes or fewer.
+    """
 
     errors: int
     images: int
     loss: float
+    top5_errors: int | None = None
 
     @property
     def error(self) -> float:
         """The share of images that are classified wrongly."""
         return self.errors / self.images
+
+    @property
+    def top5_error(self) -> float | None:
+        """The share of images whose class is not among the best five; None if there are no more."""
+        return None if self.top5_errors is None else self.top5_errors / self.images
 
     def interval(self) -> tuple[float, float]:
         """Wilson's 95% interval of the error, for the random choice of the images."""
@@ -50,15 +62,22 @@ def evaluate(
     ``callback`` is called with the number of batches done and the number of all batches.
     """
     world = world or World()
-    counts = torch.zeros(3, dtype=torch.float64)
+    counts = torch.zeros(4, dtype=torch.float64)
+    has_top5 = torch.zeros((), dtype=torch.float64)  # a process may have no images
     with evaluation(model):
         for done, (images, labels) in enumerate(loader.epoch(0), start=1):
             labels = labels.to(world.device)
             scores: Tensor = model(images.to(world.device)).float()
             loss = F.cross_entropy(scores, labels, reduction="sum")
-            wrong = (scores.argmax(1) != labels).sum()
-            counts += torch.tensor([wrong.item(), len(labels), loss.item()], dtype=torch.float64)
+            wrong = (scores.argmax(1) != labels).sum().item()
+            missed = 0
+            if scores.shape[1] > _TOP:
+                has_top5.fill_(1)
+                missed = int((scores.topk(_TOP).indices != labels[:, None]).all(1).sum())
+            seen = [wrong, len(labels), loss.item(), missed]
+            counts += torch.tensor(seen, dtype=torch.float64)
             if callback is not None:
                 callback(done, len(loader))
-    errors, images_seen, total = world.sum(counts).tolist()
-    return Evaluation(round(errors), round(images_seen), total / images_seen)
+    errors, images_seen, total, top5 = world.sum(counts).tolist()
+    top5_errors = round(top5) if world.sum(has_top5) else None
+    return Evaluation(round(errors), round(images_seen), total / images_seen, top5_errors)

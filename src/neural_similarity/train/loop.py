@@ -174,14 +174,15 @@ class _Job:
         if not total:
             progress.finished = True
             self.save()
-        network = self.world.share(self.task.network(), self.task.skips_parameters)
-        network = torch.compile(network) if config.compile else network  # type: ignore[assignment]
-        network.train()
+        frozen = config.frozen_steps(batches)
+        network = self.network(frozen)
         saved, started = time.monotonic(), time.monotonic() - progress.seconds
         with collect_stop_signals() as signals:
             while progress.step < total:
                 epoch, start = divmod(progress.step, batches)
                 for batch in self.task.batches.epoch(epoch, start):
+                    if frozen and progress.step == frozen:
+                        network = self.network(frozen)
                     stopping = self.step(network, batch, total, signals)
                     progress.seconds = time.monotonic() - started
                     progress.finished = progress.step == total
@@ -202,6 +203,16 @@ class _Job:
             # A signal at the very end must not be lost: the caller may have more to do.
             if self.world.sum(torch.tensor(float(bool(signals)))):
                 raise KeyboardInterrupt
+
+    def network(self, frozen: int) -> nn.Module:
+        """The network as it is trained from this step on; before ``frozen`` only a part of it."""
+        self.task.model.train()
+        if frozen:
+            self.task.freeze(self.progress.step < frozen)
+        network = self.world.share(self.task.network(), self.task.skips_parameters)
+        if self.run.config.compile:
+            network = torch.compile(network)  # type: ignore[assignment]
+        return network
 
     def step(
         self, network: nn.Module, batch: Sequence[Tensor], total: int, signals: list[int]

@@ -42,6 +42,7 @@ class _Train(_Measured):
 @dataclass(frozen=True)
 class _Eval(_Measured):
     error: Share
+    top5_error: Share | None = None
     loss: float | None = None
     images: Count | None = None
     interval: float | None = None

@@ -174,6 +174,10 @@ class Settings:
         """The number of steps if an epoch has ``batches`` batches; zero for zero epochs."""
         return self.steps or (max(1, round(self.epochs * batches)) if self.epochs else 0)
 
+    def frozen_steps(self, batches: int) -> int:
+        """The steps at the beginning that train the similarity alone."""
+        return 0
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values that can be written to a file."""
         return {"kind": self.kind, **dataclasses.asdict(self)}

@@ -14,6 +14,8 @@ from .config import TrainConfig
 from .distributed import World
 from .evaluate import evaluate
 from .losses import classification_loss
+from .runs import Run
+from .start import begin_with, check_source, freeze
 
 __all__ = ["Batches", "Classification", "Task"]
 
@@ -53,6 +55,9 @@ class Task(Protocol):
     def network(self) -> nn.Module:
         """A module that maps a batch to its loss and its error (a share), or None for the error."""
 
+    def freeze(self, frozen: bool) -> None:
+        """Train the similarity alone, or everything; the model is in training mode."""
+
     def evaluate(self, world: World) -> dict[str, Any] | None:
         """The result of an evaluation, with ``error``; None if there is nothing to evaluate on."""
 
@@ -64,9 +69,16 @@ class Classification:
 
     def __init__(self, config: TrainConfig, world: World) -> None:
         self.config = config
-        self.data: Data = build_data(config, world)
+        source = None if config.from_run is None else Run.open(config.from_run)
+        statistics = None if source is None else source.normalisation()
+        self.data: Data = build_data(config, world, statistics)
         data = self.data
         self.model = build_model(config, len(data.classes), data.in_channels, data.image_size)
+        self.new_classifier = True
+        if source is not None:
+            check_source(source, config, data.in_channels, data.image_size)
+            self.new_classifier = begin_with(self.model, source, data.classes)
+        self._trainable = [p for p in self.model.parameters() if p.requires_grad]
         self.batches: Batches = data.train
         self.images = config.batch_size
 
@@ -76,9 +88,17 @@ class Classification:
     def network(self) -> nn.Module:
         return _Classifier(self.model, self.config)
 
+    def freeze(self, frozen: bool) -> None:
+        if frozen:
+            freeze(self.model, self.new_classifier)
+            return
+        for parameter in self._trainable:
+            parameter.requires_grad_(True)
+
     def evaluate(self, world: World) -> dict[str, Any]:
         result = evaluate(self.model, self.data.test, world)
-        return {"loss": result.loss, "error": result.error, "images": result.images}
+        top5 = {} if result.top5_error is None else {"top5_error": result.top5_error}
+        return {"loss": result.loss, "error": result.error, **top5, "images": result.images}
 
 
 class _Classifier(nn.Module):

@@ -1,0 +1,86 @@
+"""Start from the weights of another run, and train the similarity alone at first (Section 4).
+
+The paper takes a trained network, adds similarities, trains these with all other weights fixed,
+and then perhaps everything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..convert import freeze_backbone
+from ..errors import RunError
+from ..nn.inventory import predictor_modules
+from .config import TrainConfig
+from .runs import Run
+
+__all__ = ["begin_with", "check_source", "freeze", "source_settings"]
+
+_NETWORK = ("model", "options", "norm_eps", "pixels")
+_SIMILARITY = (
+    "structure", "structure_options", "scope", "over", "similarity_groups", "predictor",
+    "predictor_options", "hidden", "shared",
+)  # fmt: skip
+_DATA = ("data", "data_dir", "image_size")
+
+
+def source_settings(source: Run) -> dict[str, Any]:
+    """What a run that starts from another one has in common with it, unless it is set."""
+    names = (*_NETWORK, *_DATA)
+    if source.config.similarity != "none":
+        names += ("similarity", *_SIMILARITY)
+    return {name: getattr(source.config, name) for name in names}
+
+
+def check_source(source: Run, config: TrainConfig, in_channels: int, image_size: int) -> None:
+    """Raise unless the weights of the other run fit the network of the settings."""
+    where, theirs, environment = f"from_run {source.folder}", source.config, source.environment()
+    got = (environment["in_channels"], environment["image_size"])
+    if got != (in_channels, image_size):
+        raise RunError(
+            f"{where}: expected a network for images of {in_channels} channel(s) and side "
+            f"{image_size}, as in {config.data!r}, got one for {got[0]} and {got[1]}. Set "
+            f"image_size, or train a network for these images."
+        )
+    has = theirs.similarity
+    if has not in ("none", config.similarity):
+        raise RunError(
+            f"{where}: expected a network with similarity {config.similarity!r} or without one, "
+            f"got {has!r}. Set similarity to its value."
+        )
+    for name in (*_NETWORK, *(_SIMILARITY if has != "none" else ())):
+        if getattr(theirs, name) != getattr(config, name):
+            raise RunError(
+                f"{where}: expected {name} {getattr(config, name)!r}, got "
+                f"{getattr(theirs, name)!r}. The trained network cannot change. Set {name} to its "
+                f"value."
+            )
+
+
+def begin_with(model: nn.Module, source: Run, classes: tuple[str, ...]) -> bool:
+    """Give a network the weights of another run; whether its classifier stays a new one.
+
+    A similarity that the other network lacks keeps its first values. The classifier is taken if
+    the classes are the same.
+    """
+    state = source.load_model().state_dict()
+    is_new = classes != source.classes()
+    if is_new:
+        classifier: nn.Module = model.get_classifier()  # type: ignore[operator]
+        own = {id(tensor) for tensor in classifier.state_dict(keep_vars=True).values()}
+        ours = model.state_dict(keep_vars=True)
+        state |= {name: tensor.detach() for name, tensor in ours.items() if id(tensor) in own}
+    model.load_state_dict(state)
+    return is_new
+
+
+def freeze(model: nn.Module, new_classifier: bool) -> None:
+    """Train the similarity alone, and a new classifier; other BatchNorm keeps its statistics."""
+    freeze_backbone(model, None if new_classifier else [])
+    inside = predictor_modules(model)
+    for module in model.modules():
+        if isinstance(module, _BatchNorm) and module not in inside:
+            module.eval()

@@ -1,0 +1,128 @@
+"""Start from another run: the similarity alone at first, then everything."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.command import nsl, one_line
+from support.killing import Killed, killed_at
+from support.train_runs import SMALL, assert_same_run
+
+import neural_similarity as ns
+from neural_similarity.train import Run, World, train
+from neural_similarity.train.task import Classification
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A trained network without a similarity."""
+    return train(replace(SMALL, epochs=1.0), tmp_path_factory.mktemp("from") / "plain")
+
+
+def weights(run):
+    return load_file(run.folder / "last.safetensors")
+
+
+def backbone(tensors):
+    """Weights and statistics of the backbone, by their stock names."""
+    stock = {
+        name.replace("parametrizations.weight.original", "weight"): tensor
+        for name, tensor in tensors.items()
+        if "predictor" not in name and ".numbers." not in name
+    }
+    return {name: tensor for name, tensor in stock.items() if "similarit" not in name}
+
+
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+def test_first_the_similarity_alone_then_everything(plain, tmp_path, kind):
+    """Three epochs of four steps: the backbone rests for one epoch and a half."""
+    config = replace(
+        SMALL, similarity=kind, from_run=str(plain.folder), similarity_epochs=1.5, lr=0.01
+    )
+    before = weights(plain)
+    frozen = replace(config, checkpoint_minutes=0.0)
+    with pytest.raises(Killed):
+        train(frozen, tmp_path / kind, callback=killed_at(7))
+    first = weights(Run.open(tmp_path / kind))  # after six steps
+    same = backbone(first)
+    assert same.keys() == before.keys()
+    assert all(torch.equal(same[name], before[name]) for name in before)
+    start = Classification(config, World()).model.state_dict()
+    learned = [name for name in start if not torch.equal(first[name], start[name])]
+    assert learned
+    assert not backbone({name: start[name] for name in learned})
+    resumed = train(None, tmp_path / kind, resume=True)
+    after = backbone(weights(resumed))
+    changed = {name for name in before if not torch.equal(after[name], before[name])}
+    assert changed == before.keys(), "weights and statistics of every layer"
+    assert_same_run(train(config, tmp_path / "whole"), resumed)
+
+
+def test_a_run_begins_with_the_other_network(plain):
+    for kind in ("none", "static", "dynamic"):
+        config = replace(SMALL, similarity=kind, from_run=str(plain.folder))
+        task = Classification(config, World())
+        images = plain.example(8)
+        torch.testing.assert_close(task.model.eval()(images), plain.load_model()(images))
+        assert task.data.mean == plain.normalisation()[0]
+        assert not task.new_classifier
+
+
+def test_other_classes_get_a_new_classifier(plain, monkeypatch):
+    monkeypatch.setattr(Run, "classes", lambda self: tuple("abcdefghij"))
+    config = replace(SMALL, similarity="static", from_run=str(plain.folder))
+    task = Classification(replace(config, seed=5), World())
+    theirs = plain.load_model().state_dict()
+    assert task.new_classifier
+    assert not torch.equal(task.model.classifier.weight, theirs["classifier.weight"])
+    assert torch.equal(task.model.hidden[0].weight, theirs["hidden.0.weight"])
+    task.freeze(True)
+    trained = {name for name, p in task.model.named_parameters() if p.requires_grad}
+    assert {name for name in trained if ".numbers." not in name} == {
+        "classifier.weight",
+        "classifier.bias",
+    }
+    task.freeze(False)
+    assert all(p.requires_grad for p in task.model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"options": {"width": 6}}, r"expected options \{'width': 6\}, got \{'width': 4,"),
+        ({"pixels": "raw"}, "expected pixels 'raw', got 'normalised'. The trained network cannot"),
+        ({"norm_eps": 0.1}, "expected norm_eps 0.1, got None"),
+        ({"image_size": 16}, "expected a network for images of 1 channel.* and side 16, as in"),
+    ],
+)
+def test_networks_that_do_not_fit(plain, settings, message):
+    config = replace(SMALL, from_run=str(plain.folder), **settings)
+    with pytest.raises(ns.RunError, match=message):
+        Classification(config, World())
+
+
+def test_settings_that_do_not_go_together():
+    with pytest.raises(ns.RunError, match="expected from_run with similarity_epochs, got none"):
+        replace(SMALL, similarity="static", similarity_epochs=1.0)
+    with pytest.raises(ns.RunError, match="expected a similarity with similarity_epochs, got none"):
+        replace(SMALL, from_run="x", similarity_epochs=1.0)
+
+
+def test_the_command_takes_network_and_data_from_the_other_run(
+    plain, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(plain.folder.parent)
+    stages = ("--similarity-epochs", 1, "--steps", 5, "--batch-size", 314, "--threads", 1)
+    words = ("train", "--from", plain.folder.name, "--similarity", "static", *stages)
+    done = nsl(capsys, monkeypatch, *words, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    config = Run.open(tmp_path / "run").config
+    assert (config.options, config.from_run) == (plain.config.options, str(plain.folder))
+    assert config.similarity_epochs == 1
+    monkeypatch.chdir(tmp_path)
+    assert nsl(capsys, monkeypatch, "train", "--resume", "--out", "run").code == 0
+    wrong = nsl(capsys, monkeypatch, "train", "--from", "run", "--similarity", "dynamic")
+    assert "expected a network with similarity 'dynamic' or without one" in one_line(wrong)
+    missing = nsl(capsys, monkeypatch, "train", "--from", "nothing")
+    assert "expected the folder of a run, got none" in one_line(missing)
