@@ -20,6 +20,7 @@ from ...errors import ShapeError
 from ...ops.sphere import EPS, sphere_conv2d, sphere_linear
 from ...structures import Structure
 from .base import PredictorConfig, PredictorNetwork
+from .folding import can_fold, folded_layers
 from .windows import Window
 
 __all__ = ["ConvPredictor", "PatchConfig", "SpherePredictor", "TwoLayers", "size_preserving"]
@@ -166,12 +167,25 @@ class TwoLayers(PredictorNetwork):
 
     def forward(self, input: Tensor, window: Window) -> Tensor:
         """``(N, C, H, W)`` to ``(N, outputs, P, Q)``, or ``(B, I)`` to ``(B, outputs)``."""
-        hidden = self.first_norm(self._first(input, window)).relu()
-        output: Tensor = self.last_norm(self._last(hidden))
+        if (layers := self._to_fold()) is not None:
+            sphere = isinstance(self.config, SpherePredictor)
+            output = folded_layers(input, *layers, window, sphere)
+        else:
+            hidden = self.first_norm(self._first(input, window)).relu()
+            output = self.last_norm(self._last(hidden))
         kind = self.config.output if isinstance(self.config, ConvPredictor) else "none"
         if kind == "normalized":
             return output / (output.square().sum(1, keepdim=True) + EPS).sqrt()
         return output.sigmoid() - 0.5 if kind == "sigmoid" else output
+
+    def _to_fold(self) -> tuple[nn.Conv2d, nn.Module, nn.Conv2d, nn.Module] | None:
+        """The layers in their order, if BatchNorm can become a part of the convolutions now."""
+        first, last = self.first, self.last
+        both = isinstance(self.config, SpherePredictor) and self.config.normalize == "both"
+        if both or isinstance(first, nn.Linear) or isinstance(last, nn.Linear):
+            return None
+        norms = self.first_norm, self.last_norm
+        return (first, norms[0], last, norms[1]) if can_fold(*norms) else None
 
     def early_layers(self, gains: bool) -> list[nn.Module]:
         has_gains = not isinstance(self.last_norm, nn.Identity)

@@ -24,7 +24,7 @@ from torch.nn import functional
 from ... import _check
 from ..._shapes import output_size
 from .._transforms import transformed
-from . import dispatch
+from . import dispatch, exported
 from .pieces import format_of
 
 __all__ = ["similarity_conv2d", "traceable"]
@@ -67,7 +67,9 @@ def similarity_conv2d(
     of the output. Padding is with zeros.
     """
     settings = (stride, padding, dilation, groups, similarity_groups)
-    if torch.onnx.is_in_onnx_export() or transformed():
+    if torch.onnx.is_in_onnx_export():
+        return exported.similarity_conv2d(input, weight, similarity, *settings)
+    if transformed():
         return traceable(input, weight, similarity, *settings)
     return cast(Tensor, _FORWARD(input, weight, similarity, *settings))
 
@@ -82,7 +84,7 @@ def traceable(
     groups: int,
     similarity_groups: int,
 ) -> Tensor:
-    """The same result from a few standard operations, which every exporter supports.
+    """The same result from standard operations, which every transformation supports.
 
     The weighted patches of the whole batch are stored here: ``K`` times the input.
     """
