@@ -17,6 +17,7 @@ from .. import _check
 from .._autocast import without_autocast
 from .._shapes import pair
 from ..errors import ShapeError
+from .modes import exported
 
 __all__ = [
     "NORMALIZE",
@@ -123,7 +124,7 @@ def patch_norm(
     groups: int = 1,
 ) -> Tensor:
     """The length of the patch under the kernel at every position: ``(N, G, P, Q)``."""
-    if torch.onnx.is_in_onnx_export() and groups == 1:
+    if exported() and groups == 1:
         return _exported_patch_norm(input, kernel_size, stride, padding, dilation)
     # In float16 the squares of a patch overflow, so they are summed in float32 at least.
     with without_autocast(input.device):

@@ -20,7 +20,7 @@ from ...errors import ShapeError
 from ...ops.sphere import EPS, sphere_conv2d, sphere_linear
 from ...structures import Structure
 from .base import PredictorConfig, PredictorNetwork
-from .folding import can_fold, folded_layers
+from .folding import folded_layers, forget
 from .windows import Window
 
 __all__ = ["ConvPredictor", "PatchConfig", "SpherePredictor", "TwoLayers", "size_preserving"]
@@ -167,10 +167,8 @@ class TwoLayers(PredictorNetwork):
 
     def forward(self, input: Tensor, window: Window) -> Tensor:
         """``(N, C, H, W)`` to ``(N, outputs, P, Q)``, or ``(B, I)`` to ``(B, outputs)``."""
-        if (layers := self._to_fold()) is not None:
-            sphere = isinstance(self.config, SpherePredictor)
-            output = folded_layers(input, *layers, window, sphere)
-        else:
+        output = self._folded(input, window)
+        if output is None:
             hidden = self.first_norm(self._first(input, window)).relu()
             output = self.last_norm(self._last(hidden))
         kind = self.config.output if isinstance(self.config, ConvPredictor) else "none"
@@ -178,14 +176,17 @@ class TwoLayers(PredictorNetwork):
             return output / (output.square().sum(1, keepdim=True) + EPS).sqrt()
         return output.sigmoid() - 0.5 if kind == "sigmoid" else output
 
-    def _to_fold(self) -> tuple[nn.Conv2d, nn.Module, nn.Conv2d, nn.Module] | None:
-        """The layers in their order, if BatchNorm can become a part of the convolutions now."""
-        first, last = self.first, self.last
-        both = isinstance(self.config, SpherePredictor) and self.config.normalize == "both"
-        if both or isinstance(first, nn.Linear) or isinstance(last, nn.Linear):
+    def _folded(self, input: Tensor, window: Window) -> Tensor | None:
+        """The output before it is bounded, if BatchNorm can be a part of the convolutions now."""
+        sphere = isinstance(self.config, SpherePredictor)
+        if not self.config.batch_norm or (sphere and self.config.normalize == "both"):
             return None
-        norms = self.first_norm, self.last_norm
-        return (first, norms[0], last, norms[1]) if can_fold(*norms) else None
+        layers = (self.first, self.first_norm, self.last, self.last_norm)
+        return folded_layers(self, layers, input, window, sphere)
+
+    def train(self, mode: bool = True) -> Self:
+        forget(self)
+        return super().train(mode)
 
     def early_layers(self, gains: bool) -> list[nn.Module]:
         has_gains = not isinstance(self.last_norm, nn.Identity)
