@@ -101,8 +101,9 @@ class PredictedSimilarity(nn.Module):
         if not self.span.is_papers:
             return self._spread(predicted + self.start.reshape(-1, *(1 for _ in positions)))
         if self.inner.has_free_entries:
-            numbers = predicted + self.start.reshape(-1, *(1 for _ in positions))
-            return numbers.reshape(batch, *self.start.shape, *positions)
+            start = self.start
+            numbers = predicted + start.reshape(-1, *(1 for _ in positions))
+            return numbers if start.dim() == 1 else numbers.unflatten(1, start.shape)
         numbers = predicted.movedim(1, -1).reshape(batch, *positions, *self.start.shape)
         M = self.inner.similarity({self.name: numbers + self.start}, self.block)
         taps = M.dim() - 1 - len(positions)

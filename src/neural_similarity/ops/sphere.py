@@ -17,6 +17,7 @@ from .. import _check
 from .._autocast import without_autocast
 from .._shapes import pair
 from ..errors import ShapeError
+from .modes import exported
 
 __all__ = [
     "NORMALIZE",
@@ -123,6 +124,8 @@ def patch_norm(
     groups: int = 1,
 ) -> Tensor:
     """The length of the patch under the kernel at every position: ``(N, G, P, Q)``."""
+    if exported() and groups == 1:
+        return _exported_patch_norm(input, kernel_size, stride, padding, dilation)
     # In float16 the squares of a patch overflow, so they are summed in float32 at least.
     with without_autocast(input.device):
         squares = _squared_length(_wide(input), groups)
@@ -133,6 +136,21 @@ def patch_norm(
         squares = F.conv2d(squares, column, None, (sh, 1), (ph, 0), (dh, 1), groups)
         squares = F.conv2d(squares, row, None, (1, sw), (0, pw), (1, dw), groups)
         return (squares + EPS).sqrt()
+
+
+def _exported_patch_norm(
+    input: Tensor,
+    kernel_size: tuple[int, int],
+    stride: int | tuple[int, int],
+    padding: int | tuple[int, int],
+    dilation: int | tuple[int, int],
+) -> Tensor:
+    """:func:`patch_norm` in few operations. onnxruntime multiplies faster than it sums channels."""
+    squares = (input * input).flatten(2)
+    sums = squares.new_ones(1, input.shape[1]) @ squares
+    window, eps = squares.new_ones(1, 1, *kernel_size), squares.new_full((1,), EPS)
+    lengths = sums.reshape(-1, 1, *input.shape[2:])
+    return F.conv2d(lengths, window, eps, stride, padding, dilation).sqrt()
 
 
 def _squared_length(input: Tensor, groups: int) -> Tensor:

@@ -20,6 +20,7 @@ from ...errors import ShapeError
 from ...ops.sphere import EPS, sphere_conv2d, sphere_linear
 from ...structures import Structure
 from .base import PredictorConfig, PredictorNetwork
+from .folding import folded_layers, forget
 from .fused import in_one_operation
 from .windows import Window
 
@@ -171,12 +172,26 @@ class TwoLayers(PredictorNetwork):
             layers = (self.first, self.first_norm), (self.last, self.last_norm)
             if (fused := in_one_operation(input, window, *layers)) is not None:
                 return fused
-        hidden = self.first_norm(self._first(input, window)).relu()
-        output: Tensor = self.last_norm(self._last(hidden))
+        output = self._folded(input, window)
+        if output is None:
+            hidden = self.first_norm(self._first(input, window)).relu()
+            output = self.last_norm(self._last(hidden))
         kind = self.config.output if isinstance(self.config, ConvPredictor) else "none"
         if kind == "normalized":
             return output / (output.square().sum(1, keepdim=True) + EPS).sqrt()
         return output.sigmoid() - 0.5 if kind == "sigmoid" else output
+
+    def _folded(self, input: Tensor, window: Window) -> Tensor | None:
+        """The output before it is bounded, if BatchNorm can be a part of the convolutions now."""
+        sphere = isinstance(self.config, SpherePredictor)
+        if not self.config.batch_norm or (sphere and self.config.normalize == "both"):
+            return None
+        layers = (self.first, self.first_norm, self.last, self.last_norm)
+        return folded_layers(self, layers, input, window, sphere)
+
+    def train(self, mode: bool = True) -> Self:
+        forget(self)
+        return super().train(mode)
 
     def early_layers(self, gains: bool) -> list[nn.Module]:
         has_gains = not isinstance(self.last_norm, nn.Identity)

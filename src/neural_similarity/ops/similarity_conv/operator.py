@@ -24,7 +24,8 @@ from torch.nn import functional
 from ... import _check
 from ..._shapes import output_size
 from .._transforms import transformed
-from . import dispatch
+from ..modes import exported, immediate
+from . import dispatch, onnx_forms
 from .pieces import format_of
 
 __all__ = ["similarity_conv2d", "traceable"]
@@ -67,7 +68,12 @@ def similarity_conv2d(
     of the output. Padding is with zeros.
     """
     settings = (stride, padding, dilation, groups, similarity_groups)
-    if torch.onnx.is_in_onnx_export() or transformed():
+    if immediate(input, weight, similarity):
+        # PyTorch's way to the operator takes longer than a small convolution.
+        return cast(Tensor, dispatch.choose(input).forward(input, weight, similarity, *settings))
+    if exported():
+        return onnx_forms.similarity_conv2d(input, weight, similarity, *settings)
+    if transformed():
         return traceable(input, weight, similarity, *settings)
     return cast(Tensor, _FORWARD(input, weight, similarity, *settings))
 
@@ -82,7 +88,7 @@ def traceable(
     groups: int,
     similarity_groups: int,
 ) -> Tensor:
-    """The same result from a few standard operations, which every exporter supports.
+    """The same result from standard operations, which every transformation supports.
 
     The weighted patches of the whole batch are stored here: ``K`` times the input.
     """

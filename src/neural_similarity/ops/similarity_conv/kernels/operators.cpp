@@ -46,7 +46,8 @@ Tensor forward(const Tensor& input, const Tensor& weight, const Tensor& similari
   const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups,
                                  similarity_groups);
   const Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
-  const Tensor w = weight.contiguous();
+  const bool in_place = weight.is_contiguous(at::MemoryFormat::ChannelsLast) && !g.depthwise();
+  const Tensor w = in_place ? weight : weight.contiguous();
   Tensor y = at::empty({g.batch, g.outputs, g.out_h, g.out_w}, input.options(),
                        at::MemoryFormat::ChannelsLast);
   if (y.numel() == 0 || g.channels == 0) {

@@ -10,13 +10,15 @@ namespace {
 // A weight (O, C/groups, K) in the two orders the products want, a column tile at a time:
 //   forward   [group][tile of outputs][tap][channel][output in tile]
 //   backward  [group][block][tile of (tap, channel)][output][(tap, channel) in tile]
-// with columns past the edge zero.  A depthwise weight is [tap][channel] in both.
+// with columns past the edge zero.  A depthwise weight is [tap][channel] in both.  For the forward
+// order, it may be channels-last in memory.
 template <typename T>
 class PackedWeight {
  public:
   PackedWeight(const Geometry& g, const Blocking<T>& blocking, const Tensor& weight,
                bool transposed)
-      : g_(g), blocking_(blocking) {
+      : g_(g), blocking_(blocking), channels_last_(!weight.is_contiguous()) {
+    TORCH_INTERNAL_ASSERT(!channels_last_ || !(transposed || g.depthwise()));
     if (g.depthwise()) {
       memory_ = weight.view({g.channels, g.taps()}).t().contiguous();
       return;
@@ -66,17 +68,24 @@ class PackedWeight {
  private:
   const T* data() const { return memory_.template const_data_ptr<T>(); }
 
+  // The weights are read in the order in which they lie in memory.
   void pack(const T* from, T* to, int64_t group, int64_t tile) {
     const int64_t channels = g_.group_channels(), taps = g_.taps();
     const int64_t first = tile * kColumns<T>;
     const int64_t count = std::min(kColumns<T>, g_.group_outputs() - first);
     from += (group * g_.group_outputs() + first) * channels * taps;
     to += group * per_group_ + tile * taps * channels * kColumns<T>;
-    for (int64_t k = 0; k < taps; ++k) {
-      for (int64_t c = 0; c < channels; ++c, to += kColumns<T>) {
-        for (int64_t o = 0; o < kColumns<T>; ++o) {
-          to[o] = o < count ? from[(o * channels + c) * taps + k] : T(0);
+    const int64_t outer = channels_last_ ? taps : channels, inner = channels * taps / outer;
+    const int64_t tap_row = channels * kColumns<T>;
+    const int64_t outer_row = channels_last_ ? tap_row : kColumns<T>;
+    const int64_t inner_row = channels_last_ ? kColumns<T> : tap_row;
+    for (int64_t i = 0; i < outer; ++i, to += outer_row) {
+      T* row = to;
+      for (int64_t j = 0; j < inner; ++j, ++from, row += inner_row) {
+        for (int64_t o = 0; o < count; ++o) {
+          row[o] = from[o * channels * taps];
         }
+        std::fill(row + count, row + kColumns<T>, T(0));
       }
     }
   }
@@ -97,6 +106,7 @@ class PackedWeight {
 
   const Geometry& g_;
   const Blocking<T>& blocking_;
+  const bool channels_last_;
   int64_t per_group_ = 0;
   Tensor memory_;
 };

@@ -1,0 +1,35 @@
+"""Who follows the code: an exporter, somebody else, or nobody."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ._transforms import transformed
+
+__all__ = ["exported", "immediate"]
+
+_PLAIN = (Tensor, nn.Parameter)
+
+
+def exported() -> bool:
+    """Whether the ONNX exporter follows the code."""
+    # PyTorch's own question takes a few microseconds, and layers ask it in every call.
+    followed = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return followed and torch.onnx.is_in_onnx_export()
+
+
+def immediate(*tensors: Tensor) -> bool:
+    """Whether only the values of the result matter, now.
+
+    No gradient is asked for, nothing follows, transforms or watches the code, and these are plain
+    tensors, used in their own dtype.
+    """
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    watched = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    if watched or torch._C._get_tracing_state() is not None or transformed():
+        return False
+    if torch.is_autocast_enabled(tensors[0].device.type):
+        return False
+    return all([type(tensor) in _PLAIN for tensor in tensors])
