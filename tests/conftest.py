@@ -1,4 +1,11 @@
+import os
 from collections.abc import Iterator
+
+# The tests run side by side, one process a core: threads of their own would only get in the way.
+# NumPy and SciPy read these when they are imported, and so do the processes that tests start.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+os.environ["MKL_NUM_THREADS"] = "1"
 
 import pytest
 import torch
@@ -6,7 +13,6 @@ from support.forks import Forks
 
 from neural_similarity.ops.similarity_conv import dispatch, pieces
 
-# The tests run side by side, one process a core: threads of their own would only get in the way.
 torch.set_num_threads(1)
 
 

@@ -212,17 +212,15 @@ def test_sequences_shows_products_that_plain_layers_cannot_learn():
     assert scores["DynamicLSTMCell"] > 0.8
 
 
-def test_benchmarks_command():
+def test_benchmarks_command(forks):
     def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "benchmarks", *arguments],
-            cwd=ROOT, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+        code = "import runpy; runpy.run_module('benchmarks', run_name='__main__', alter_sys=True)"
+        return forks.run(code, *arguments, cwd=ROOT)
 
-    described = "".join(run("--help").stdout.split())  # a long line may be broken anywhere
+    described = "".join(run("--help").out.split())  # a long line may be broken anywhere
     names = [f.stem for f in (ROOT / "benchmarks").glob("*.py") if "\ndef run(" in f.read_text()]
     assert names
     assert all(name in described for name in names)
     wrong = run("nonsense")
-    assert wrong.returncode == 2
-    assert "got nonsense" in wrong.stderr
+    assert wrong.code == 2
+    assert "got nonsense" in wrong.err

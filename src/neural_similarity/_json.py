@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from math import isfinite, isnan
 from types import NoneType, UnionType
 from typing import (
@@ -193,7 +194,7 @@ def _any_of(kind: Any, value: Any, key: str, others: bool) -> Any:
 
 
 def _dataclass(kind: Any, value: dict[str, Any], key: str, others: bool) -> Any:
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     known = {f.metadata.get("key", f.name): f for f in fields(kind) if f.init}
     needed = [n for n, f in known.items() if f.default is f.default_factory is MISSING]
     if missing := [_inside(key, name) for name in needed if name not in value]:
@@ -212,6 +213,12 @@ def _dataclass(kind: Any, value: dict[str, Any], key: str, others: bool) -> Any:
     except (NeuralSimilarityError, TypeError, ValueError) as cause:  # of its own checks
         what = f"{_what(key)} to be valid, got {_shortened(value)} ({cause})"
         raise _MismatchError(what) from cause
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields; to find them takes longer than to check a value."""
+    return get_type_hints(kind, include_extras=True)
 
 
 def _checked(rule: _Rule, value: Any, key: str) -> Any:

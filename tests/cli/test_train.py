@@ -239,14 +239,12 @@ def test_killed_and_resumed_ends_in_the_same_weights(tmp_path):
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
-def test_stopping_leaves_a_checkpoint_and_says_how_to_continue(tmp_path, number):
+def test_stopping_leaves_a_checkpoint_and_says_how_to_continue(tmp_path, number, forks):
     arguments = ("train", *SMALL, "--epochs", 2000, "--set", "log_every=1", "--out", "run")
-    process = start(*arguments, "--set", "eval_every=1000", cwd=tmp_path)
-    wait_for(lambda: saved_step(tmp_path / "run"), process)
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert err == "nsl: stopped. Continue with: nsl train --resume --out run\n"
+    setup = ("support.forks:interrupt_at", "run/metrics.jsonl", 6, number)
+    ended = forks.nsl(*arguments, "--set", "eval_every=1000", cwd=tmp_path, setup=setup)
+    assert ended.code == 130
+    assert ended.err == "nsl: stopped. Continue with: nsl train --resume --out run\n"
     assert saved_step(tmp_path / "run") == steps(tmp_path / "run")[-1]
     assert Run.open(tmp_path / "run").load_model() is not None
 

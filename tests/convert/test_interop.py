@@ -140,7 +140,9 @@ def any_size():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own
-@pytest.mark.parametrize("name", ["diagonal", "unconstrained"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("diagonal", marks=pytest.mark.slow), "unconstrained"]
+)
 def test_a_dynamic_network_compiles_with_gradients(name):
     torch.compiler.reset()
     model, input = dynamic(name), torch.randn(SHAPE)
@@ -156,7 +158,13 @@ def test_a_dynamic_network_compiles_with_gradients(name):
         torch.testing.assert_close(ours.grad, truth, rtol=1e-3, atol=1e-4 * scale + 1e-6)
 
 
-@pytest.mark.parametrize("name", DYNAMIC)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("psd", "shared") else pytest.mark.slow)
+        for name in DYNAMIC
+    ],
+)
 def test_a_dynamic_network_exports(name):
     model = dynamic(name)
     program = torch.export.export(model, (torch.randn(SHAPE),), dynamic_shapes=any_size())

@@ -34,12 +34,19 @@ def report(tmp_path, results):
     )
 
 
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """For tests that look at the text alone."""
+    monkeypatch.setattr(Report, "_draw", lambda self, tables: [])
+
+
 def cells(text: str, title: str, heading: str = "#") -> list[str]:
     """A row of a Markdown table, behind a heading."""
     line = re.search(rf"^\| {re.escape(title)} \|.*$", text.partition(heading)[2], re.MULTILINE)
     return [cell.strip() for cell in line[0].strip("|").split("|")]
 
 
+@pytest.mark.usefixtures("no_pictures")
 class TestErrors:
     def test_a_row_over_seeds_beside_the_paper(self, results, report):
         for seed, (plain, dynamic) in enumerate([(0.30, 0.28), (0.32, 0.29), (0.31, 0.285)]):
@@ -145,6 +152,7 @@ class TestErrors:
         assert "Budget `short`: CNN-9 of half the width" in text
 
 
+@pytest.mark.usefixtures("no_pictures")
 class TestFewShot:
     def test_pairs_episode_by_episode(self, results, report):
         hard = [0.2, 0.4, 0.6, 0.8]
@@ -233,13 +241,8 @@ class TestFewShot:
         ):
             report.write()
 
-    def test_divergence_alone_is_reported_and_not_drawn(self, results, report):
-        keep(results, "table6", "maml", 0, diverged=7, tests=[])
-        report.write()
-        assert "`maml` diverged at step 7 (seed 0)." in report.file.read_text()
-        assert list((report.page.parent / "pictures").iterdir()) == []
 
-
+@pytest.mark.usefixtures("no_pictures")
 class TestSizes:
     def test_parameters_steps_and_commands(self, results, report):
         keep(results, "table5", "cnn", 0, losses=[7.0], parameters=8_899_048, image_size=224)
@@ -271,6 +274,12 @@ class TestSizes:
 
 
 class TestFiles:
+    def test_divergence_alone_is_reported_and_not_drawn(self, results, report):
+        keep(results, "table6", "maml", 0, diverged=7, tests=[])
+        report.write()
+        assert "`maml` diverged at step 7 (seed 0)." in report.file.read_text()
+        assert list((report.page.parent / "pictures").iterdir()) == []
+
     def test_the_same_results_make_the_same_bytes(self, results, report):
         keep_error(results, "cnn", 0, 0.3)
         keep_tests(results, "finetune", 0, [[0.5, 0.6], [0.5, 0.6]])

@@ -47,8 +47,9 @@ def test_only_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [[False, True, True]]
 
 
-@pytest.mark.parametrize("form", [FULL, "diagonal per group and image"])
-@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize(
+    ("form", "layout"), [(FULL, "nchw"), ("diagonal per group and image", "nhwc")]
+)
 def test_opcheck(path: str, form: str, layout: str) -> None:
     case = CASES["strided"]
     ours = operands(case, form, dtype=torch.float32, memory_format=FORMATS[layout])
@@ -99,7 +100,13 @@ EXPORTED = Geometry(2, 4, 6, (9, 12), (3, 2), (2, 1), (1, 2), (1, 2), 2)
 
 
 @torch_warns_about_itself
-@pytest.mark.parametrize("form", TRACED)
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(form, marks=() if form in (FULL, TRACED[-1]) else pytest.mark.slow)
+        for form in TRACED
+    ],
+)
 def test_compile(form: str) -> None:
     torch.compiler.reset()
     layer = Layer(EXPORTED, form)

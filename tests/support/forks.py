@@ -134,13 +134,13 @@ def set_environment(*settings: str) -> None:
     os.environ.update(setting.split("=", 1) for setting in settings)
 
 
-def interrupt_at(file: str, lines: int) -> None:
-    """Ctrl-C once a file has so many lines; a setup."""
+def interrupt_at(file: str, lines: int, number: int = signal.SIGINT) -> None:
+    """A signal once a file has so many lines; a setup."""
 
     def wait() -> None:
-        while not Path(file).exists() or len(Path(file).read_text().splitlines()) < lines:
+        while not Path(file).exists() or len(Path(file).read_bytes().splitlines()) < lines:
             time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
     threading.Thread(target=wait, daemon=True).start()
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
@@ -204,7 +205,9 @@ def check_kind(where: object, what: str, settings: Mapping[str, Any], kind: str)
         )
 
 
+@cache
 def _types(cls: type[Settings]) -> dict[str, Any]:
+    """The type of each setting; to find them takes longer than to check them."""
     hints = get_type_hints(cls)
     return {setting.name: hints[setting.name] for setting in fields(cls)}
 

@@ -58,6 +58,7 @@ BATCH = ({0: torch.export.Dim("batch")},)
 
 
 @torch.no_grad()
+@pytest.mark.slow  # test_onnx exports the same program first
 def test_torch_export():
     model = All().eval()
     compare(
