@@ -60,6 +60,13 @@ class Comparison:
         return None if pace is None or not steps else pace * max(steps) / 60
 
     @property
+    def top5(self) -> float | None:
+        """The mean top-5 error after training, in percent."""
+        curves = [r.get("metrics", {}).get("eval", {}) for r in self.results.finished.values()]
+        errors = [curve["top5_error"][-1] for curve in curves if "top5_error" in curve]
+        return 100 * fmean(errors) if errors else None
+
+    @property
     def step_seconds(self) -> float | None:
         """Of a training step."""
         times = [r["step_seconds"] for r in self.results.finished.values()]

@@ -81,6 +81,8 @@ def _numbers(table: Table, rows: Mapping[str, RowResults], shots: int | None = N
             "": one.row.title,
             f"our {table.metric}, %": ours(one),
             "paper": published(table.paper, name, shots),
+            "our top-5 error, %": _percent(one.top5) if table.top5 else NONE,
+            "paper, top-5": published(table.top5, name, shots),
             "published elsewhere": published(table.published, name, shots),
             "difference to baseline": difference(one, table.baseline),
             "seeds": str(len(one.results.by_seed)),
@@ -118,6 +120,10 @@ def _commands(table: Table) -> str:
         for row in table.rows
     ]
     return "The paper's schedule:\n\n```console\n" + "\n".join(commands) + "\n```"
+
+
+def _percent(of: float | None) -> str:
+    return NONE if of is None else f"{of:.2f}"
 
 
 def _minutes(of: float) -> str:

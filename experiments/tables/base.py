@@ -13,9 +13,19 @@ from typing import Any, Protocol, TypeVar
 
 from neural_similarity.errors import UnknownNameError
 from neural_similarity.fewshot import FewShotConfig, order_runs
-from neural_similarity.train import TrainConfig
+from neural_similarity.train import TrainConfig, recipe_settings
 
-__all__ = ["BUDGETS", "SEEDS", "Config", "OneStep", "Row", "Table", "check_budget", "rows_of"]
+__all__ = [
+    "BUDGETS",
+    "SEEDS",
+    "Config",
+    "OneStep",
+    "Row",
+    "Table",
+    "check_budget",
+    "rows_of",
+    "with_recipe",
+]
 
 BUDGETS = {
     "smoke": "seconds a row, on embedded data: does it still run?",
@@ -101,6 +111,7 @@ class Table:
         notes: what a reader must know about the numbers.
         sizes: the paper's parameters by row, in millions, where it gives them.
         pairs: a row and another row, not the baseline, that it is compared with.
+        top5: the paper's top-5 errors by row, where it gives them.
     """
 
     name: str
@@ -114,6 +125,7 @@ class Table:
     notes: tuple[str, ...] = ()
     sizes: Mapping[str, float] = field(default_factory=dict)
     pairs: tuple[tuple[str, str], ...] = ()
+    top5: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def number(self) -> str:
@@ -141,6 +153,21 @@ class Table:
         chosen = {row.name: row.starts_from for row in self.rows if row.starts_from is not None}
         ordered = order_runs(few_shot, chosen, [name for name in names if name in few_shot])
         return ordered | {name: None for name in names if name not in few_shot}
+
+
+def with_recipe(config: TrainConfig, name: str, paper: TrainConfig) -> TrainConfig:
+    """A configuration with the settings of a recipe of ``nsl train``, at the length of its budget.
+
+    Only the budget of the ``paper`` has the recipe's own number of steps. Options of network and
+    predictor are added to those of the configuration.
+    """
+    settings = recipe_settings(name, config.to_dict())
+    if config.steps != paper.steps or config.epochs != paper.epochs:
+        del settings["steps"]
+        settings["batch_size"] = config.batch_size
+    for group in ("options", "predictor_options"):
+        settings[group] = {**settings.get(group, {}), **getattr(config, group)}
+    return replace(config, **settings)
 
 
 def check_budget(budget: str) -> None:

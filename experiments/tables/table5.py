@@ -16,7 +16,8 @@ Config = TrainConfig | OneStep
 BUDGETS: dict[str, Config] = {
     "smoke": OneStep(replace(PAPER, batch_size=2), num_classes=1000, image_size=64, steps=1),
     "short": OneStep(replace(PAPER, batch_size=16), num_classes=1000, image_size=224),
-    "paper": PAPER,
+    # The paper follows Krizhevsky et al. (2012) here; a step on random images is not augmented.
+    "paper": replace(PAPER, augmentation="krizhevsky"),
 }
 _rows, row = rows_of("table5", BUDGETS)
 
@@ -65,11 +66,12 @@ TABLE = Table(
     metric="error",
     baseline="cnn",
     paper={"cnn": 42.72, "cnn-plus": 42.11, "dynamic-diagonal": 40.61},
+    top5={"cnn": 19.11, "cnn-plus": 18.98, "dynamic-diagonal": 18.04},
     sizes={"cnn": 8.90, "cnn-plus": 9.71, "dynamic-diagonal": 9.61},
     budgets={
         "smoke": "a step on two random images of side 64",
         "short": "three steps on sixteen random images of side 224; not trained",
-        "paper": "600,000 steps on ImageNet",
+        "paper": "600,000 steps on ImageNet, with the augmentation of Krizhevsky et al. (2012)",
     },
 )
 TABLES = (TABLE,)

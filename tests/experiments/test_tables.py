@@ -3,12 +3,13 @@
 import re
 
 import pytest
+import torch
 
 import neural_similarity as ns
 from experiments.tables import BUDGETS, TABLES, OneStep
 from experiments.tables import find_table as table
 from neural_similarity.fewshot import list_methods
-from neural_similarity.train import build_model
+from neural_similarity.train import build_model, recipe_settings
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet": 1000, "digits": 10}
 
@@ -136,6 +137,47 @@ def test_the_notes_on_leo_and_feat():
         feat = table("table6").row("feat").config(budget)
         assert f"{feat.epochs * feat.epoch_steps:,.0f}" == episodes
         assert episodes in table("table6").row("feat").deviation
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "recipe"),
+    [
+        ("table4", "cnn-recipe", "authors"),
+        ("table4-cifar100", "dynamic-recipe", "authors"),
+        ("table7", "spherenet-attention-recipe", "authors-attention"),
+    ],
+)
+def test_rows_with_the_recipe_of_the_authors(name, row, recipe):
+    at_length = table(name).row(row).config("paper")
+    settings = recipe_settings(recipe, {"model": at_length.model})
+    assert {setting: getattr(at_length, setting) for setting in settings} == settings
+    short = table(name).row(row).config("short")
+    assert (short.steps, short.epochs) == (None, table(name).row("cnn").config("short").epochs)
+    assert short.schedule == settings["schedule"]
+    assert short.options.items() >= table(name).row("cnn").config("short").options.items()
+
+
+def test_rows_of_what_shares_one_similarity():
+    scopes = {"static-diagonal": "layer", "static-channel": "channel", "static-kernel": "kernel"}
+    for name, scope in scopes.items():
+        config = table("table4").row(name).config("short")
+        assert (config.similarity, config.structure, config.scope) == ("static", "diagonal", scope)
+
+
+def test_a_row_whose_similarity_is_the_prediction_itself():
+    config = table("table4").row("dynamic-unconstrained-bare").config("smoke")
+    network = build_model(config, 10, 3, 32).eval()
+    layer = network.stages[1][0]
+    assert layer.similarity(torch.zeros(1, layer.in_channels, 8, 8)).abs().max() == 0
+    usual = table("table4").row("dynamic-unconstrained").config("smoke")
+    layer = build_model(usual, 10, 3, 32).eval().stages[1][0]
+    M = layer.similarity(torch.zeros(1, layer.in_channels, 8, 8))
+    assert torch.equal(M[0, :, :, 0, 0], torch.eye(9))
+
+
+def test_imagenet_is_augmented_as_by_krizhevsky():
+    assert all(r.config("paper").augmentation == "krizhevsky" for r in table("table5").rows)
+    assert table("table5").top5.keys() == table("table5").paper.keys()
 
 
 def test_imagenet_networks_have_the_papers_parameters():
