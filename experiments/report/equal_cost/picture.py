@@ -66,7 +66,10 @@ def _draw_panel(axes: Axes, points: Sequence[Point], axis: str) -> None:
             label="plain" if point.is_plain else f"{source}, {span}",
         )  # fmt: skip
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    low, high = axes.get_xlim()
+    close = high < 3 * low  # then a few round numbers would leave a single label
+    subs = (1, 1.2, 1.4, 1.6, 2, 2.5, 3, 4, 5, 6, 7, 8, 9) if close else (1, 1.5, 2, 3, 5, 7)
+    axes.xaxis.set_major_locator(LogLocator(subs=subs))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(axis="y")
