@@ -124,6 +124,27 @@ def test_strided_operands(path: str) -> None:
     same(FORWARD(x, weight, similarity, *settings(case)), expected, 1e-12)
 
 
+@pytest.mark.parametrize("name", ["strided", "wide groups", "rgb"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_taps_last_in_memory(path: str, name: str, form: str, shared: bool) -> None:
+    """A similarity as a channels-last predictor leaves it; its gradient has the same order."""
+    case = CASES[name]
+    x, weight, similarity = operands(case, form, shared)
+    gy, y, gx, gw, gm = everything(x, weight, similarity, case, form)
+    axes = similarity.dim() - 3
+    last = tuple(range(-axes, 0)), tuple(range(1, 1 + axes))
+    turned = similarity.movedim(last[1], last[0]).contiguous().movedim(*last)
+    same(FORWARD(x, weight, turned, *settings(case, form)), y, 1e-12)
+    for mask in ([True] * 3, [False, True, True], [True, True, False]):
+        found = BACKWARD(gy, x, weight, turned, *settings(case, form), mask)
+        for required, one, other in zip(mask, found, (gx, gw, gm), strict=True):
+            if required:
+                same(one, other, 1e-12)
+        if mask[2] and turned.stride(axes) == 1 != turned.stride(-1):
+            assert found[2].stride() == turned.stride()
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 @pytest.mark.parametrize("name", ["single", "deep", "strided"])
 def test_any_number_of_threads(threads: int, name: str) -> None:

@@ -26,7 +26,7 @@ from ..._shapes import output_size
 from .._transforms import transformed
 from ..modes import exported, immediate
 from . import dispatch, onnx_forms
-from .pieces import format_of
+from .pieces import format_of, gradient_memory
 
 __all__ = ["similarity_conv2d", "traceable"]
 
@@ -179,7 +179,7 @@ def _backward_fake(
     if mask[0]:
         gx = torch.empty_like(input, memory_format=format_of(input))
     gw = weight.new_empty(weight.shape if mask[1] else 0)
-    gm = similarity.new_empty(similarity.shape if mask[2] else 0)
+    gm = gradient_memory(similarity) if mask[2] else similarity.new_empty(0)
     return gx, gw, gm
 
 

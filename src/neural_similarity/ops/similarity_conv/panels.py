@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .pieces import Geometry, Piece, format_of, pieces_of
+from .pieces import Geometry, Piece, format_of, gradient_memory, pieces_of
 
 __all__ = ["backward", "forward"]
 
@@ -212,7 +212,7 @@ class _Gradients:
                 g.columns,
             )
             wide = dtype if serves_many else similarity.dtype
-            self._similarity = similarity.new_zeros(similarity.shape, dtype=wide)
+            self._similarity = gradient_memory(similarity, wide)
         self._panel, self._other = _Buffer(self._matrix), _Buffer(self._matrix)
 
     def add(self, piece: Piece, gy: Tensor, input: Tensor, similarity: Tensor) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..._shapes import output_size
 
-__all__ = ["Geometry", "Piece", "format_of", "pieces_of"]
+__all__ = ["Geometry", "Piece", "format_of", "gradient_memory", "pieces_of"]
 
 #: Bytes of a panel. On a CPU it fits into a shared cache; elsewhere it bounds the memory and keeps
 #: the number of operations small.
@@ -128,3 +128,15 @@ def format_of(input: Tensor) -> torch.memory_format:
     if input.stride(1) == 1 and input.stride(3) != 1:
         return torch.channels_last
     return torch.contiguous_format
+
+
+def gradient_memory(similarity: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Zeros for the gradient of a similarity: dense, with taps last in memory if it has them so."""
+    taps = similarity.dim() - 3
+    if similarity.stride(taps) != 1 or similarity.stride(-1) == 1:
+        return similarity.new_zeros(similarity.shape, dtype=dtype)
+    N, *block, P, Q = similarity.shape
+    last = tuple(range(-taps, 0))
+    return similarity.new_zeros((N, P, Q, *block), dtype=dtype).movedim(
+        last, tuple(range(1, 1 + taps))
+    )

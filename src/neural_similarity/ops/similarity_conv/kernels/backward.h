@@ -58,8 +58,8 @@ class BackwardWorker {
   BackwardWorker(const Geometry& g, const Blocking<T>& blocking, const PackedWeight<T>& weight,
                  const SimilarityView<T>& view, Wanted wanted, T* memory, T* gw, T* gm)
       : g_(g), blocking_(blocking), weight_(weight), wanted_(wanted),
-        positions_(g, view, blocking.positions), panel_(g, blocking, memory),
-        packed_gy_(memory + round_up(Panel<T>::size(g, blocking), 64)), gw_(gw), gm_(gm) {}
+        positions_(g, view, blocking.positions, gm), panel_(g, blocking, memory),
+        packed_gy_(memory + round_up(Panel<T>::size(g, blocking), 64)), gw_(gw) {}
 
   static int64_t size(const Geometry& g, const Blocking<T>& blocking) {
     return round_up(Panel<T>::size(g, blocking), 64) +
@@ -92,13 +92,13 @@ class BackwardWorker {
                   x + group * g_.panel_channels(),
                   gx ? gx + group * g_.panel_channels() : nullptr);
       }
-      if (wanted_.similarity) {
-        positions_.store_gradient(gm_);
-      }
+      positions_.store_gradient();
     }
   }
 
  private:
+  static constexpr int64_t kPart = 20 * 1024 / sizeof(T);  // elements of a panel
+
   void run_group(int64_t group, const T* gy, const T* x, T* gx) {
     if (wanted_.weight && !g_.depthwise()) {
       pack_gradient(g_, gy, positions_.count(), packed_gy_);
@@ -107,8 +107,13 @@ class BackwardWorker {
       const int64_t first = block * blocking_.taps;
       const int64_t last = std::min(first + blocking_.taps, g_.taps());
       if (wanted_.input || wanted_.similarity) {
-        spread_gy(group, block, gy, first, last);
-        panel_.reverse(positions_, x, gx, wanted_, group, first, last);
+        // A few rows of the panel at a time, which stay in the first-level cache.
+        const int64_t rows = std::max(kPart / panel_.row_size() / kRows, int64_t(1)) * kRows;
+        for (int64_t begin = 0; begin < positions_.count(); begin += rows) {
+          const int64_t end = std::min(begin + rows, positions_.count());
+          spread_gy(group, block, gy, first, last, begin, end);
+          panel_.reverse(positions_, begin, end, x, gx, wanted_, group, first, last);
+        }
       } else {
         panel_.fill(positions_, x, group, first, last);
       }
@@ -119,9 +124,10 @@ class BackwardWorker {
   }
 
   // The gradient of the weighted patches: panel = gy W^T
-  void spread_gy(int64_t group, int64_t block, const T* gy, int64_t first, int64_t last) {
+  void spread_gy(int64_t group, int64_t block, const T* gy, int64_t first, int64_t last,
+                 int64_t begin, int64_t end) {
     if (g_.depthwise()) {
-      for (int64_t i = 0; i < positions_.count(); ++i) {
+      for (int64_t i = begin; i < end; ++i) {
         for (int64_t k = first; k < last; ++k) {
           multiply(panel_.row(i) + (k - first) * g_.channels, weight_.channels(k),
                    gy + i * g_.outputs, g_.channels, false);
@@ -130,9 +136,9 @@ class BackwardWorker {
       return;
     }
     for (int64_t i = 0; i < (last - first) * g_.group_channels(); i += kColumns<T>) {
-      product({gy, g_.outputs, 1}, positions_.count(),
+      product({gy + begin * g_.outputs, g_.outputs, 1}, end - begin,
               weight_.patches(group, block, i / kColumns<T>), kColumns<T>, g_.group_outputs(),
-              panel_.row(0) + i, panel_.row_size(), kColumns<T>, false);
+              panel_.row(begin) + i, panel_.row_size(), kColumns<T>, false);
     }
   }
 
@@ -164,7 +170,6 @@ class BackwardWorker {
   Panel<T> panel_;
   T* packed_gy_;
   T* gw_;
-  T* gm_;
 };
 
 // The partial gradients [slot][group][tap][channel][output, padded] as one (O, C/groups, K).

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "products.h"
 
@@ -22,6 +23,8 @@ struct Geometry {
   int64_t lanes;                 // factors per tap, see lanes_of
   bool full;                     // a K x K similarity per position rather than K
   bool shared;                   // one similarity for the whole batch
+  bool taps_last;                // in the memory of the similarity's gradient
+  bool dense;                    // so is the similarity itself, without gaps
 
   int64_t taps() const { return kernel_h * kernel_w; }
   int64_t factors() const { return taps() * (full ? taps() : lanes); }  // of one position
@@ -30,6 +33,8 @@ struct Geometry {
   bool per_image() const { return factor_h == 1 && factor_w == 1; }
   // Whether one entry of the similarity serves several positions, and collects their gradients.
   bool collects() const { return shared || factor_h != out_h || factor_w != out_w; }
+  // Whether the factors of a position lie together, as a worker wants them: no copy is needed.
+  bool in_place() const { return dense && !collects() && (full || lanes == 1); }
   int64_t group_channels() const { return channels / groups; }
   int64_t group_outputs() const { return outputs / groups; }
 
@@ -44,6 +49,28 @@ struct Geometry {
   int64_t lane_channels() const { return panel_channels() / panel_lanes(); }
   int64_t first_lane(int64_t group) const { return group * lanes / panel_groups(); }
 };
+
+// Whether taps lie next to each other in memory, as a channels-last predictor leaves its output.
+// Strides alone decide, as in pieces.py.
+bool has_taps_last(const Tensor& similarity) {
+  return similarity.stride(similarity.dim() - 3) == 1 && similarity.stride(-1) != 1;
+}
+
+// The axes with taps last, and their places among those.
+std::vector<int64_t> taps_last_axes(const Tensor& similarity) {
+  return similarity.dim() == 5 ? std::vector<int64_t>{0, 3, 4, 1, 2}
+                               : std::vector<int64_t>{0, 2, 3, 1};
+}
+
+// Memory for the gradient of a similarity: dense, and in the order of the similarity.
+Tensor gradient_memory(const Tensor& similarity) {
+  if (!has_taps_last(similarity)) {
+    return at::empty(similarity.sizes(), similarity.options());
+  }
+  const Tensor memory =
+      at::empty(similarity.permute(taps_last_axes(similarity)).sizes(), similarity.options());
+  return similarity.dim() == 5 ? memory.permute({0, 3, 4, 1, 2}) : memory.permute({0, 3, 1, 2});
+}
 
 // A tap has a factor per group of channels. Groups narrower than a vector would leave it idle, so
 // their factors are repeated for every channel, and multiplied element by element.
@@ -77,6 +104,8 @@ Geometry geometry_of(const Tensor& input, const Tensor& weight, const Tensor& si
   g.out_w = output_size(g.width, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w);
   g.full = similarity.dim() == 5;
   g.shared = similarity.size(0) == 1;
+  g.taps_last = has_taps_last(similarity);
+  g.dense = g.taps_last && similarity.permute(taps_last_axes(similarity)).is_contiguous();
   g.similarity_groups = similarity_groups;
   g.factor_h = similarity.size(-2), g.factor_w = similarity.size(-1);
   g.lanes = lanes_of(g.channels, similarity_groups, input.element_size());

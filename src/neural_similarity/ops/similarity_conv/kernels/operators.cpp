@@ -86,7 +86,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Ten
     gw = at::empty(weight.sizes(), weight.options());
   }
   if (wanted.similarity) {
-    gm = at::empty(similarity.sizes(), similarity.options());
+    gm = gradient_memory(similarity);
   }
   if (gy.numel() == 0 || g.channels == 0) {
     gx.zero_(), gw.zero_(), gm.zero_();

@@ -45,10 +45,14 @@ struct SimilarityView {
 template <typename T>
 class Positions {
  public:
-  Positions(const Geometry& g, const SimilarityView<T>& view, int64_t capacity)
-      : g_(g), view_(view), patch_(capacity * g.taps()), place_(capacity), source_(capacity),
-        similarity_(g.per_image() ? 0 : capacity * g.factors()), similarity_at_(capacity),
-        gradient_(capacity * g.factors()), gradient_at_(capacity) {
+  // The gradient of the similarity goes to `gradient`, if there is one.
+  Positions(const Geometry& g, const SimilarityView<T>& view, int64_t capacity,
+            T* gradient = nullptr)
+      : g_(g), view_(view), to_(gradient), patch_(capacity * g.taps()), place_(capacity),
+        source_(capacity),
+        similarity_(g.per_image() || g.in_place() ? 0 : capacity * g.factors()),
+        similarity_at_(capacity), gradient_(writes_in_place() ? 0 : capacity * g.factors()),
+        gradient_at_(capacity) {
     for (int64_t k = 0; k < g.taps(); ++k) {
       tap_.push_back((k / g.kernel_w * g.dilation_h * g.width + k % g.kernel_w * g.dilation_w) *
                      g.channels);
@@ -57,19 +61,13 @@ class Positions {
 
   // Take the positions [first, first + count) of the batch, counted sample by sample.
   void locate(int64_t first, int64_t count) {
-    count_ = count, blocks_ = 0;
+    first_ = first, count_ = count, blocks_ = 0;
     int64_t n = first / g_.places(), p = first % g_.places() / g_.out_w, q = first % g_.out_w;
     for (int64_t i = 0; i < count; ++i) {
       locate_patch(&patch_[i * g_.taps()], n, p, q);
-      // Positions with the same similarity share a block of gradients.
-      if (i == 0 || !g_.per_image() || (p == 0 && q == 0)) {
-        source_[blocks_] = n * view_.sample + p * view_.row + q * view_.column;
-        place_[blocks_] = ((g_.shared ? 0 : n * g_.entries()) * g_.factor_h +
-                           (g_.factor_h == 1 ? 0 : p)) * g_.factor_w + (g_.factor_w == 1 ? 0 : q);
-        ++blocks_;
+      if (!g_.in_place()) {
+        locate_similarity(i, n, p, q);
       }
-      similarity_at_[i] = g_.per_image() ? view_.image(g_, n) : &similarity_[i * g_.factors()];
-      gradient_at_[i] = &gradient_[(blocks_ - 1) * g_.factors()];
       if (++q == g_.out_w) {
         q = 0;
         if (++p == g_.out_h) {
@@ -77,12 +75,16 @@ class Positions {
         }
       }
     }
-    if (g_.per_image()) {
+    const int64_t factors = g_.factors();
+    if (g_.in_place()) {
+      for (int64_t i = 0; i < count; ++i) {
+        similarity_at_[i] = view_.data + (first + i) * factors;
+        gradient_at_[i] = to_ ? to_ + (first + i) * factors : &gradient_[i * factors];
+      }
       return;
     }
     // Factor by factor, since that is how a similarity usually lies in memory.
-    const int64_t factors = g_.factors();
-    for (int64_t f = 0; f < factors; ++f) {
+    for (int64_t f = 0; !g_.per_image() && f < factors; ++f) {
       const T* from = view_.data + view_.factor[f];
       for (int64_t i = 0; i < count; ++i) {
         similarity_[i * factors + f] = from[source_[i]];
@@ -91,12 +93,20 @@ class Positions {
   }
 
   void clear_gradient() {
-    std::fill_n(gradient_.begin(), blocks_ * g_.factors(), T(0));
+    if (writes_in_place()) {
+      std::fill_n(to_ + first_ * g_.factors(), count_ * g_.factors(), T(0));
+    } else {
+      std::fill_n(gradient_.begin(), blocks_ * g_.factors(), T(0));
+    }
   }
 
   // Put the gradient of the similarity where it belongs; one that serves many collects it.
-  void store_gradient(T* to) const {
-    const int64_t factors = g_.factors(), step = g_.factor_h * g_.factor_w;
+  void store_gradient() const {
+    if (!to_ || g_.in_place()) {
+      return;
+    }
+    const int64_t factors = g_.factors();
+    const int64_t step = last() ? 1 : g_.factor_h * g_.factor_w;
     const bool repeats = !g_.full && g_.lanes > g_.similarity_groups;
     for (int64_t f = 0; f < factors; ++f) {
       const int64_t tap = f / (factors / g_.taps()), j = f % (factors / g_.taps());
@@ -104,7 +114,7 @@ class Positions {
           g_.full ? f : j * g_.similarity_groups / g_.lanes * g_.taps() + tap;
       const bool add = g_.collects() || (repeats && j % (g_.lanes / g_.similarity_groups) > 0);
       for (int64_t i = 0; i < blocks_; ++i) {
-        T& place = to[place_[i] + entry * step];
+        T& place = to_[place_[i] + entry * step];
         place = gradient_[i * factors + f] + (add ? place : T(0));
       }
     }
@@ -117,6 +127,25 @@ class Positions {
   T* gradient(int64_t i) { return gradient_at_[i]; }
 
  private:
+  bool writes_in_place() const { return to_ && g_.in_place(); }
+
+  // What is collected has the order of a contiguous similarity, whatever the similarity's is.
+  bool last() const { return g_.taps_last && !g_.collects(); }
+
+  void locate_similarity(int64_t i, int64_t n, int64_t p, int64_t q) {
+    // Positions with the same similarity share a block of gradients.
+    if (i == 0 || !g_.per_image() || (p == 0 && q == 0)) {
+      source_[blocks_] = n * view_.sample + p * view_.row + q * view_.column;
+      const int64_t row = g_.factor_h == 1 ? 0 : p, column = g_.factor_w == 1 ? 0 : q;
+      const int64_t sample = g_.shared ? 0 : n * g_.entries();
+      place_[blocks_] = last() ? sample * g_.places() + (row * g_.out_w + column) * g_.entries()
+                               : (sample * g_.factor_h + row) * g_.factor_w + column;
+      ++blocks_;
+    }
+    similarity_at_[i] = g_.per_image() ? view_.image(g_, n) : &similarity_[i * g_.factors()];
+    gradient_at_[i] = &gradient_[(blocks_ - 1) * g_.factors()];
+  }
+
   void locate_patch(int64_t* patch, int64_t n, int64_t p, int64_t q) const {
     const int64_t top = p * g_.stride_h - g_.pad_h, left = q * g_.stride_w - g_.pad_w;
     const int64_t base = ((n * g_.height + top) * g_.width + left) * g_.channels;
@@ -140,7 +169,8 @@ class Positions {
 
   const Geometry& g_;
   const SimilarityView<T>& view_;
-  int64_t count_ = 0;
+  T* to_;
+  int64_t first_ = 0, count_ = 0;
   int64_t blocks_ = 0;  // of gradients: one per position, or one per image
   std::vector<int64_t> tap_, patch_, place_, source_;
   std::vector<T> similarity_;
@@ -194,25 +224,25 @@ class Panel {
 
   // From the gradient of the weighted patches, in the panel: the gradients of similarity and
   // input; then, if the gradient of the weight is wanted, the weighted patches in its place.
-  void reverse(Positions<T>& positions, const T* x, T* gx, Wanted wanted, int64_t group,
-               int64_t first, int64_t last) {
+  void reverse(Positions<T>& positions, int64_t begin, int64_t end, const T* x, T* gx,
+               Wanted wanted, int64_t group, int64_t first, int64_t last) {
     if (g_.full) {
-      for (int64_t i = 0; i < positions.count(); ++i) {
+      for (int64_t i = begin; i < end; ++i) {
         reverse_full(positions, i, x, gx, wanted, first, last);
       }
       return;
     }
     const int64_t lane = g_.first_lane(group);
     with_channels([&](auto channels) {
-      for (int64_t i = 0; i < positions.count(); ++i) {
+      for (int64_t i = begin; i < end; ++i) {
         reverse_diagonal(positions, i, x, gx, wanted, lane, first, last, channels);
       }
     });
   }
 
  private:
-  // Calls f with the channels of a lane. Those of an image are a constant; 1 means that the factors
-  // lie channel by channel.
+  // Calls f with the channels of a lane. Those of an image, and where loops are short, are a
+  // constant; 1 means that the factors lie channel by channel.
   template <typename F>
   void with_channels(const F& f) {
     const int64_t channels = g_.lane_channels();
@@ -220,6 +250,10 @@ class Panel {
       f(std::integral_constant<int64_t, 1>());
     } else if (channels == 3) {
       f(std::integral_constant<int64_t, 3>());
+    } else if (channels == 32) {
+      f(std::integral_constant<int64_t, 32>());
+    } else if (channels == 64) {
+      f(std::integral_constant<int64_t, 64>());
     } else {
       f(channels);
     }

@@ -6,6 +6,8 @@
 // gradient of its pixels, where q = (gu . u) / |patch|^2.
 #pragma once
 
+#include <ATen/ops/zeros.h>
+
 #include <vector>
 
 #include "predictor_forward.h"

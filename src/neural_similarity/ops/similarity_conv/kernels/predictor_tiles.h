@@ -8,9 +8,10 @@
 
 namespace {
 
-// One vector of outputs leaves registers for more rows.
+// One vector of outputs leaves registers for more rows; eight keep the pointers to their windows in
+// registers too.
 template <int V>
-constexpr int kMostRows = V == 2 ? kRows : (kRows < 6 ? 2 * kRows : 12);
+constexpr int kMostRows = V == 2 ? kRows : 8;
 
 // Windows in a band: tap t of window i begins at data + from[i] + taps[t], and channels follow.
 template <typename T>
@@ -145,23 +146,25 @@ void window_dots(const Windows<T>& windows, int64_t taps, const T* kernels,
   constexpr int width = Vec<T>::size();
   Vec<T> lanes[R];
   T sums[R];
+  const T* start[R];
   for (int r = 0; r < R; ++r) {
+    start[r] = windows.data + windows.from[r];
     lanes[r] = Vec<T>(T(0));
     sums[r] = add ? places.to[places.at[r]] : T(0);
   }
   for (int64_t tap = 0; tap < taps; ++tap, kernels += windows.channels) {
-    const T* start = windows.data + windows.taps[tap];
+    const int64_t first = windows.taps[tap];
     int64_t c = 0;
     for (; c + width <= windows.channels; c += width) {
       const Vec<T> right = Vec<T>::loadu(kernels + c);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        lanes[r] = at::vec::fmadd(Vec<T>::loadu(start + windows.from[r] + c), right, lanes[r]);
+        lanes[r] = at::vec::fmadd(Vec<T>::loadu(start[r] + first + c), right, lanes[r]);
       }
     }
     for (; c < windows.channels; ++c) {
       for (int r = 0; r < R; ++r) {
-        sums[r] += start[windows.from[r] + c] * kernels[c];
+        sums[r] += start[r][first + c] * kernels[c];
       }
     }
   }

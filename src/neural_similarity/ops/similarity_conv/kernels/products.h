@@ -133,6 +133,7 @@ inline void scaled(T* out, T scale, const T* x, Size size) {
   constexpr int width = Vec<T>::size();
   const Vec<T> factor(scale);
   int64_t i = 0;
+#pragma GCC unroll 8
   for (; i + width <= size; i += width) {
     (factor * Vec<T>::loadu(x + i)).store(out + i);
   }
@@ -231,6 +232,7 @@ inline T reverse_tap(T* g, T scale, const T* x, T* gx, bool replace, Size size) 
   const Vec<T> factor(scale);
   Vec<T> lanes(T(0));
   int64_t i = 0;
+#pragma GCC unroll 8
   for (; i + width <= size; i += width) {
     const Vec<T> gradient = Vec<T>::loadu(g + i), value = Vec<T>::loadu(x + i);
     lanes = at::vec::fmadd(gradient, value, lanes);
