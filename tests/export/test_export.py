@@ -75,6 +75,23 @@ def test_onnx(name, tmp_path):
     assert list(tmp_path.iterdir()) == [path]  # weights inside, nothing beside
 
 
+def test_onnx_takes_few_operations(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    convolutions = [(3, 16, 1), (16, 16, 1), (16, 20, 2)]  # each is written in its own way
+    layers = [
+        ns.nn.DynamicConv2d(channels, kernels, 3, stride, padding=1, predictor=PREDICTOR)
+        for channels, kernels, stride in convolutions
+    ]
+    model = nn.Sequential(*layers, nn.Flatten()).eval()
+    disturb(model)
+    path = tmp_path / "model.onnx"
+    assert export_model(model, torch.randn(SHAPE), path) < 1e-5
+    operations = [node.op_type for node in onnx.load(path).graph.node]
+    assert {"Col2Im", "Gather"} < set(operations)
+    assert "BatchNormalization" not in operations  # of the predictors
+    assert len(operations) < 30 * len(layers)
+
+
 def test_the_exporter_is_quiet(tmp_path, capsys, caplog):
     pytest.importorskip("onnxruntime")
     level = logging.getLogger("torch.onnx").level

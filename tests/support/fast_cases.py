@@ -58,6 +58,7 @@ def operands(
 
     x = random(case.batch, case.channels, *case.image).to(memory_format=layout)
     weight = random(case.kernels, case.channels // case.groups, *case.kernel)
+    weight = weight.to(memory_format=layout)
     return x, weight, random(*KINDS[form].shape(case, 1 if shared else case.batch))
 
 

@@ -9,7 +9,7 @@ from ._transforms import transformed
 
 __all__ = ["exported", "immediate"]
 
-_PLAIN = (Tensor, nn.Parameter)
+_PLAIN = {Tensor, nn.Parameter}
 
 
 def exported() -> bool:
@@ -32,4 +32,4 @@ def immediate(*tensors: Tensor) -> bool:
         return False
     if torch.is_autocast_enabled(tensors[0].device.type):
         return False
-    return all([type(tensor) in _PLAIN for tensor in tensors])
+    return _PLAIN.issuperset(map(type, tensors))

@@ -45,6 +45,7 @@ class _Folded(NamedTuple):
     ones: Tensor  # a window that sums
     eps: Tensor
     layers: Layers
+    norm_eps: tuple[float, float]
     sources: list[_Source]
 
 
@@ -99,7 +100,7 @@ def _only_scales(norm: nn.Module) -> bool:
 
 def _is_current(folded: _Folded, layers: Layers) -> bool:
     """Whether all is as it was when the weights were folded."""
-    if folded.layers != layers:
+    if folded.layers != layers or folded.norm_eps != _norm_eps(layers):
         return False
     for place, name, tensor, version, _, address in folded.sources:
         same = place.get(name) is tensor and tensor._version == version
@@ -124,9 +125,7 @@ def _fold(layers: Layers) -> _Folded | None:
             if tensor is None or not immediate(tensor) or tensor.is_inference():
                 return None
             memory = tensor.detach()
-            sources.append(
-                _Source(place, name, tensor, tensor._version, memory, tensor.data_ptr())
-            )
+            sources.append(_Source(place, name, tensor, tensor._version, memory, tensor.data_ptr()))
     kinds = {(s.tensor.dtype, s.tensor.device) for s in sources if s.tensor.is_floating_point()}
     if len(kinds) > 1 or any(dtype.itemsize < 4 for dtype, _ in kinds):
         return None
@@ -134,7 +133,11 @@ def _fold(layers: Layers) -> _Folded | None:
         weights = (*_scaled(*layers[:2]), *_scaled(*layers[2:]))
         ones = torch.ones_like(weights[0][:1, :1])
         eps = torch.full_like(weights[1][:1], EPS)
-    return _Folded(*weights, ones, eps, layers, sources)
+    return _Folded(*weights, ones, eps, layers, _norm_eps(layers), sources)
+
+
+def _norm_eps(layers: Layers) -> tuple[Any, Any]:
+    return layers[1].eps, layers[3].eps
 
 
 def _scaled(convolution: nn.Module, norm: Any) -> tuple[Tensor, Tensor]:

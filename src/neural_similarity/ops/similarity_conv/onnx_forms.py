@@ -95,10 +95,13 @@ def by_rows(
     patches = pixels.flatten(1, 2).index_select(1, index).unflatten(1, (rows * columns, taps))
     similarity = _whole(similarity, rows, columns)
     if similarity.dim() == 4:
-        factors = similarity.permute(0, 2, 3, 1).flatten(1, 2)
-        factors = factors.unflatten(2, (similarity_groups, taps)).mT
-        if similarity_groups > 1:
-            patches, factors = patches.unflatten(3, (similarity_groups, -1)), factors[..., None]
+        places = similarity.shape[2] * similarity.shape[3]
+        factors = similarity.permute(0, 2, 3, 1)
+        if similarity_groups == 1:
+            factors = factors.reshape(-1, places, taps, 1)
+        else:
+            patches = patches.unflatten(3, (similarity_groups, -1))
+            factors = factors.reshape(-1, places, similarity_groups, taps).mT[..., None]
         panel = (patches * factors).flatten(2)
     else:
         panel = (similarity.permute(0, 3, 4, 1, 2).flatten(1, 2) @ patches).flatten(2)
@@ -136,13 +139,16 @@ def by_outputs(
         factors = functional.conv2d(factors, ones, None, 1, margins, dilation, taps)
     matrix = weight.flip(2, 3).flatten(2).transpose(1, 2).flatten(0, 1)
     products = (matrix @ input.flatten(2)).unflatten(1, (outputs, taps))
-    panel = (products * factors.flatten(2).unsqueeze(1)).flatten(1, 2)
+    pixels = factors.shape[2] * factors.shape[3]
+    panel = (products * factors.reshape(-1, 1, taps, pixels)).flatten(1, 2)
     return functional.fold(panel, (rows, columns), list(kernel), list(dilation), margins)
 
 
 def _margins(weight: Tensor, padding: Sequence[int], dilation: Sequence[int]) -> tuple[int, int]:
     """How far the outermost tap reaches beyond the padding, along each axis."""
-    high, wide = ((k - 1) * d - p for k, d, p in zip(weight.shape[2:], dilation, padding, strict=True))
+    high, wide = (
+        (k - 1) * d - p for k, d, p in zip(weight.shape[2:], dilation, padding, strict=True)
+    )
     return high, wide
 
 
@@ -161,7 +167,8 @@ def _pixels_of_patches(
 ) -> Tensor:
     """The place of each pixel of each patch in ``(N, H, W, C)`` flattened over H and W."""
     down, across = (
-        stride[axis] * torch.arange(positions[axis], dtype=torch.int32, device=pixels.device)[:, None]
+        stride[axis]
+        * torch.arange(positions[axis], dtype=torch.int32, device=pixels.device)[:, None]
         + dilation[axis] * torch.arange(kernel[axis], dtype=torch.int32, device=pixels.device)
         for axis in (0, 1)
     )
