@@ -21,6 +21,8 @@ from .images import SEEN_SHARE
 __all__ = [
     "PADDINGS",
     "Augment",
+    "Box",
+    "DrawBox",
     "apply_numbers",
     "augment_batch",
     "color_shift",
@@ -38,7 +40,10 @@ _COLORS = 3
 _LEAST_AREA, _WIDEST = 0.08, 4 / 3
 
 PADDINGS = ("zeros", "mirror")
+#: A window of an image: top, left, height, width, in pixels.
 Box = tuple[float, float, float, float]
+#: From height, width and random numbers to the window.
+DrawBox = Callable[[int, int, Sequence[float]], Box]
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,8 @@ class Augment:
     color_noise: float = 0.0
 
     @property
-    def box(self) -> Callable[[int, int, Sequence[float]], Box] | None:
-        """From height, width and random numbers to the window that is resized; None for none."""
+    def box(self) -> DrawBox | None:
+        """What draws the window that is resized; None if none is."""
         return crop_box if self.resized_crop else square_box if self.square_crop else None
 
 
@@ -120,7 +125,8 @@ def color_shift(numbers: Tensor, axes: Tensor, noise: float) -> Tensor:
         noise: the standard deviation of α.
     """
     uniform = numbers[:, _NUMBERS:][:, : axes.shape[1]].clamp(min=1e-12)  # at 0 it is infinite
-    return noise * torch.special.ndtri(uniform) @ axes.T.to(uniform)
+    shift: Tensor = noise * torch.special.ndtri(uniform) @ axes.T.to(uniform)
+    return shift
 
 
 def square_box(height: int, width: int, numbers: Sequence[float]) -> Box:
@@ -170,7 +176,7 @@ def _mirrored(places: Tensor, size: int) -> Tensor:
 
 def _resized_windows(
     images: Tensor,
-    box: Callable[[int, int, Sequence[float]], Box],
+    box: DrawBox,
     numbers: Tensor,
     flip: Tensor,
 ) -> Tensor:

@@ -130,7 +130,8 @@ class MemorySet:
         variances, axes = torch.linalg.eigh(products / count - torch.outer(mean, mean))
         # The sign of an axis is arbitrary: fix it, so that every machine adds the same noise.
         axes = axes * torch.where(axes.sum(0) < 0, -1.0, 1.0)
-        return (axes * variances.clamp(min=0).sqrt()).flip(1)[:, :3]
+        scaled: Tensor = axes * variances.clamp(min=0).sqrt()
+        return scaled.flip(1)[:, :3]
 
 
 @dataclass(frozen=True, eq=False)

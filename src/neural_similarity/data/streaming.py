@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..errors import DataError
-from .augment import Augment, apply_numbers
+from .augment import Augment, Box, DrawBox, apply_numbers
 from .image_sets import FolderSet
 from .images import Window, middle, quietly, read_image
 from .loader import Batch, ColorNoise, Plan, normalise
@@ -139,12 +139,16 @@ class _Reader(Dataset[Any]):
         rest = self._augment
         if rest is not None and rest.box is not None:
             # Crop the full image: a window of the resized one would be blurred.
-            windows = [partial(rest.box, numbers=drawn) for drawn in numbers.tolist()]
+            windows = [partial(_window, rest.box, drawn) for drawn in numbers.tolist()]
             rest = replace(rest, crop=0, resized_crop=False, square_crop=False)
         files = zip(paths, windows, strict=True)
         with quietly():
             images = torch.stack([read_image(path, self._size, window) for path, window in files])
         return images if rest is None else apply_numbers(images, rest, numbers)
+
+
+def _window(box: DrawBox, numbers: Sequence[float], height: int, width: int) -> Box:
+    return box(height, width, numbers)
 
 
 def _identity(batch: Any) -> Any:

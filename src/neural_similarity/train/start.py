@@ -29,9 +29,8 @@ _DATA = ("data", "data_dir", "image_size")
 
 def source_settings(source: Run) -> dict[str, Any]:
     """What a run that starts from another one has in common with it, unless it is set."""
-    names = (*_NETWORK, *_DATA)
-    if source.config.similarity != "none":
-        names += ("similarity", *_SIMILARITY)
+    has_similarity = source.config.similarity != "none"
+    names = (*_NETWORK, *_DATA, *(("similarity", *_SIMILARITY) if has_similarity else ()))
     return {name: getattr(source.config, name) for name in names}
 
 
