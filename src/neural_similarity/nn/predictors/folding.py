@@ -18,25 +18,14 @@ from ...ops.modes import exported, immediate
 from ...ops.sphere import EPS, sphere_conv2d
 from .windows import Window
 
-__all__ = ["folded_layers", "forget"]
+__all__ = ["folded_layers"]
 
 Layers = tuple[nn.Module, nn.Module, nn.Module, nn.Module]
 """Two convolutions without bias, each with what normalises its output."""
 
 
-class _Source(NamedTuple):
-    """A tensor that folded weights depend on, as it was then."""
-
-    place: dict[str, Any]
-    name: str
-    tensor: Tensor
-    version: int
-    memory: Tensor  # kept, so that no other tensor gets the same address
-    address: int
-
-
 class _Folded(NamedTuple):
-    """The weights of two layers, and what they were computed from."""
+    """The weights of two layers, and copies of what they were computed from."""
 
     first: Tensor
     first_shift: Tensor
@@ -44,9 +33,8 @@ class _Folded(NamedTuple):
     last_shift: Tensor
     ones: Tensor  # a window that sums
     eps: Tensor
-    layers: Layers
     norm_eps: tuple[float, float]
-    sources: list[_Source]
+    copies: list[Tensor]
 
 
 _KEPT: WeakKeyDictionary[nn.Module, _Folded] = WeakKeyDictionary()
@@ -59,23 +47,21 @@ def folded_layers(
     """Two convolutions with BatchNorm, ReLU between them; None where these are needed apart.
 
     With ``sphere`` the first divides by the length of the patch. The folded weights are kept for
-    the next call of their ``owner``, outside of its state. A change of a parameter or a buffer is
-    noticed by the version that PyTorch counts. It does not count changes through ``.data``: call
-    ``eval()`` after these.
+    the next call of their ``owner``, outside of its state. They are small: in each call, what they
+    were computed from is compared with copies, so that no change can be missed.
     """
     if not (_only_scales(layers[1]) and _only_scales(layers[3])) or input.dim() != 4:
         return None
     if exported():
         return _exported(layers, input, window, sphere)
-    if not immediate(input):
+    sources = _sources(layers)
+    if sources is None or not immediate(input, *sources):
+        return None
+    if any((s.dtype, s.device) != (input.dtype, input.device) for s in sources):
         return None
     folded = _KEPT.get(owner)
-    if folded is None or not _is_current(folded, layers):
-        if (folded := _fold(layers)) is None:
-            return None
-        _KEPT[owner] = folded
-    if (input.dtype, input.device) != (folded.first.dtype, folded.first.device):
-        return None
+    if folded is None or not _is_current(folded, layers, sources):
+        folded = _KEPT[owner] = _fold(layers, sources)
     if sphere:
         hidden = F.conv2d(input, folded.first, None, *window)
         lengths = torch.linalg.vector_norm(input, 2, 1, keepdim=True).square_()
@@ -86,11 +72,6 @@ def folded_layers(
     return _same_size(hidden.relu_(), folded.last, folded.last_shift)
 
 
-def forget(owner: nn.Module) -> None:
-    """Fold anew in the next call."""
-    _KEPT.pop(owner, None)
-
-
 def _only_scales(norm: nn.Module) -> bool:
     """Whether this is a plain BatchNorm in evaluation mode, whose call nobody waits for."""
     if type(norm) is not nn.BatchNorm2d or norm.training or "forward" in vars(norm):
@@ -98,42 +79,37 @@ def _only_scales(norm: nn.Module) -> bool:
     return not (norm._forward_hooks or norm._forward_pre_hooks or _INTERNALS._has_any_global_hook())
 
 
-def _is_current(folded: _Folded, layers: Layers) -> bool:
+def _sources(layers: Layers) -> list[Tensor] | None:
+    """What folded weights depend on; None where comparing or scaling them is not exact or slow."""
+    sources = [
+        part
+        for convolution, norm in (layers[:2], layers[2:])
+        for part in (
+            convolution._parameters.get("weight"),
+            norm._parameters.get("weight"),
+            norm._parameters.get("bias"),
+            norm._buffers.get("running_mean"),
+            norm._buffers.get("running_var"),
+        )
+        if part is not None
+    ]
+    kept = len(sources) == 10 and sources[0].device.type == "cpu"
+    return sources if kept and sources[0].dtype.itemsize >= 4 else None
+
+
+def _is_current(folded: _Folded, layers: Layers, sources: list[Tensor]) -> bool:
     """Whether all is as it was when the weights were folded."""
-    if folded.layers != layers or folded.norm_eps != _norm_eps(layers):
-        return False
-    for place, name, tensor, version, _, address in folded.sources:
-        same = place.get(name) is tensor and tensor._version == version
-        if not same or tensor.data_ptr() != address:
-            return False
-    return True
+    same = folded.norm_eps == _norm_eps(layers) and folded.first.dtype == sources[0].dtype
+    return same and all(map(torch.equal, folded.copies, sources))
 
 
-def _fold(layers: Layers) -> _Folded | None:
-    """The folded weights, or None if a change of what they depend on would not be noticed."""
-    sources = []
-    for convolution, norm in (layers[:2], layers[2:]):
-        for place, name in (
-            (convolution._parameters, "weight"),
-            (norm._parameters, "weight"),
-            (norm._parameters, "bias"),
-            (norm._buffers, "running_mean"),
-            (norm._buffers, "running_var"),
-            (norm._buffers, "num_batches_tracked"),  # the only one of them that BatchNorm counts
-        ):
-            tensor = place.get(name)
-            if tensor is None or not immediate(tensor) or tensor.is_inference():
-                return None
-            memory = tensor.detach()
-            sources.append(_Source(place, name, tensor, tensor._version, memory, tensor.data_ptr()))
-    kinds = {(s.tensor.dtype, s.tensor.device) for s in sources if s.tensor.is_floating_point()}
-    if len(kinds) > 1 or any(dtype.itemsize < 4 for dtype, _ in kinds):
-        return None
+def _fold(layers: Layers, sources: list[Tensor]) -> _Folded:
     with torch.inference_mode(False), torch.no_grad():
         weights = (*_scaled(*layers[:2]), *_scaled(*layers[2:]))
         ones = torch.ones_like(weights[0][:1, :1])
         eps = torch.full_like(weights[1][:1], EPS)
-    return _Folded(*weights, ones, eps, layers, _norm_eps(layers), sources)
+        copies = [source.clone() for source in sources]
+    return _Folded(*weights, ones, eps, _norm_eps(layers), copies)
 
 
 def _norm_eps(layers: Layers) -> tuple[Any, Any]:

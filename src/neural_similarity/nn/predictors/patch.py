@@ -20,7 +20,7 @@ from ...errors import ShapeError
 from ...ops.sphere import EPS, sphere_conv2d, sphere_linear
 from ...structures import Structure
 from .base import PredictorConfig, PredictorNetwork
-from .folding import folded_layers, forget
+from .folding import folded_layers
 from .fused import in_one_operation
 from .windows import Window
 
@@ -188,10 +188,6 @@ class TwoLayers(PredictorNetwork):
             return None
         layers = (self.first, self.first_norm, self.last, self.last_norm)
         return folded_layers(self, layers, input, window, sphere)
-
-    def train(self, mode: bool = True) -> Self:
-        forget(self)
-        return super().train(mode)
 
     def early_layers(self, gains: bool) -> list[nn.Module]:
         has_gains = not isinstance(self.last_norm, nn.Identity)
