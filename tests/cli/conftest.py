@@ -31,7 +31,9 @@ def birds(images_and_backbones, tmp_path_factory):
     """What ``nsl adapt`` makes of these images by the method proto, to be copied."""
     images = sorted((images_and_backbones / "mine").rglob("*.png"))
     classifier = FewShotClassifier("proto", images_and_backbones / "plain.safetensors")
-    classifier.fit(images, [image.parent.name for image in images])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))  # not the user's
+        classifier.fit(images, [image.parent.name for image in images])
     folder = tmp_path_factory.mktemp("adapted") / "birds"
     classifier.save(folder)
     return folder
