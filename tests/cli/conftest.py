@@ -7,7 +7,7 @@ from PIL import Image
 from support.adapt_cases import COUNTS, METHODS, backbone, pictures
 from support.command import nsl
 
-from neural_similarity.adapt import save_backbone
+from neural_similarity.adapt import FewShotClassifier, save_backbone
 from neural_similarity.ops.similarity_conv import compiled
 
 
@@ -23,6 +23,19 @@ def images_and_backbones(tmp_path_factory):
         made = backbone(similarity)
         file = folder / f"{name}.safetensors"
         save_backbone(file, made.module, made.source, made.preprocessing, card="Its card.")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def birds(images_and_backbones, tmp_path_factory):
+    """What ``nsl adapt`` makes of these images by the method proto, to be copied."""
+    images = sorted((images_and_backbones / "mine").rglob("*.png"))
+    classifier = FewShotClassifier("proto", images_and_backbones / "plain.safetensors")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))  # not the user's
+        classifier.fit(images, [image.parent.name for image in images])
+    folder = tmp_path_factory.mktemp("adapted") / "birds"
+    classifier.save(folder)
     return folder
 
 

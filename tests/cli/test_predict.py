@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,13 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "adapt.md").read_text()
 @pytest.fixture
 def run(run_beside_images):
     return run_beside_images
+
+
+@pytest.fixture
+def adapted(run, birds):
+    """The command, beside a folder ``birds`` of what it has learned from the images."""
+    shutil.copytree(birds, "birds")
+    return run
 
 
 def photos(folder):
@@ -69,36 +77,34 @@ def test_the_onnx_file_alone_gives_the_same_answers(run, tmp_path, method, monke
     assert len({answer["class"] for answer in answers}) == 3
 
 
-def test_predict_reads_files_folders_and_patterns(run, tmp_path):
-    run("adapt", "mine", "--out", "birds", "--backbone", "plain.safetensors", "--method", "proto")
+def test_predict_reads_files_folders_and_patterns(adapted, tmp_path):
     files = photos(tmp_path / "new")
     (tmp_path / "new" / "notes.txt").write_text("not an image")
-    everything = run("predict", "birds", "new")
+    everything = adapted("predict", "birds", "new")
     assert everything.code == 0, everything.err
     assert len(everything.out.splitlines()) == len(files)
     assert re.fullmatch(r"new/0\.png: kind \d [\d.]+%, kind \d [\d.]+%, kind \d [\d.]+%",
                         everything.out.splitlines()[0])  # fmt: skip
-    one = run("predict", "birds", "new/0.png", "--top", "1")
+    one = adapted("predict", "birds", "new/0.png", "--top", "1")
     assert one.out == everything.out.splitlines()[0].split(",")[0] + "\n"
-    some = run("predict", "birds", "new/*.png", str(tmp_path / "new" / "wide.*"), "new/0.png")
+    some = adapted("predict", "birds", "new/*.png", str(tmp_path / "new" / "wide.*"), "new/0.png")
     assert len(some.out.splitlines()) == 10
     (tmp_path / "new" / "bad.png").write_bytes(b"no")
-    mixed = run("predict", "birds", "new", "--json")
+    mixed = adapted("predict", "birds", "new", "--json")
     assert mixed.code == 1
     assert re.fullmatch(
         r"nsl: new/bad.png: expected an image that can be decoded, got .*\n", mixed.err
     )
     assert sum("error" in json.loads(line) for line in mixed.out.splitlines()) == 1
     assert len(mixed.out.splitlines()) == len(files) + 1
-    assert run("predict", "birds", "new/bad.png").code == 2
+    assert adapted("predict", "birds", "new/bad.png").code == 2
 
 
 @pytest.mark.parametrize("given", [("new/0.png", "gone.png", "new/link.png"), ("new",), ("new/*",)])
-def test_what_is_not_there_is_named_and_skipped(run, tmp_path, given):
-    run("adapt", "mine", "--out", "birds", *PLAIN, "--method", "proto", "--no-onnx")
+def test_what_is_not_there_is_named_and_skipped(adapted, tmp_path, given):
     files = photos(tmp_path / "new")
     (tmp_path / "new" / "link.png").symlink_to("nowhere.png")
-    predicted = run("predict", "birds", *given)
+    predicted = adapted("predict", "birds", *given)
     assert predicted.code == 1
     named = [one for one in given if one == "gone.png"] + ["new/link.png"]
     assert predicted.err.splitlines() == [
@@ -116,19 +122,17 @@ def test_what_is_not_there_is_named_and_skipped(run, tmp_path, given):
         ("why.png", "examples.safetensors: expected the training images, got no"),
     ],
 )
-def test_a_picture_that_cannot_be_drawn_is_noticed_first(run, why, text):
-    run("adapt", "mine", "--out", "birds", *PLAIN, "--method", "proto", "--no-onnx")
+def test_a_picture_that_cannot_be_drawn_is_noticed_first(adapted, why, text):
     Path("birds/examples.safetensors").unlink()
-    assert run("predict", "birds", "mine").code == 0
-    predicted = run("predict", "birds", "mine", "--why", why, "--force")
+    assert adapted("predict", "birds", "mine").code == 0
+    predicted = adapted("predict", "birds", "mine", "--why", why, "--force")
     assert text in one_line(predicted)
     assert predicted.out == ""
 
 
-def test_why_shows_the_nearest_examples(run, tmp_path, drawn):
-    run("adapt", "mine", "--out", "birds", "--backbone", "plain.safetensors", "--method", "proto")
+def test_why_shows_the_nearest_examples(adapted, tmp_path, drawn):
     known = sorted(Path("mine/kind 2").iterdir())[0]
-    done = run("predict", "birds", known, "--why", "why.png")
+    done = adapted("predict", "birds", known, "--why", "why.png")
     assert done.code == 0, done.err
     asked, nearest, *_ = drawn[-1].axes
     assert asked.get_title().startswith("kind 2")
@@ -136,7 +140,7 @@ def test_why_shows_the_nearest_examples(run, tmp_path, drawn):
     assert nearest.get_xlabel() == "cosine 1.00"
     assert np.array_equal(nearest.images[0].get_array(), asked.images[0].get_array())
     before = Path("why.png").read_bytes()
-    assert "expected a new file" in one_line(run("predict", "birds", known, "--why", "why.png"))
+    assert "expected a new file" in one_line(adapted("predict", "birds", known, "--why", "why.png"))
     assert Path("why.png").read_bytes() == before
 
 
@@ -146,7 +150,7 @@ def test_a_function_in_the_folder_where_the_command_runs(run, tmp_path):
         "def make():\n"
         "    return nn.Sequential(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(48, 9))\n"
     )
-    done = run(*THEIRS, "their_network:make", "--method", "ridge")
+    done = run(*THEIRS, "their_network:make", "--method", "ridge", "--no-onnx")
     assert done.code == 0, done.err
     refused = one_line(run("predict", "birds", "mine"))
     assert "expected the backbone 'their_network:make' as an argument" in refused

@@ -10,6 +10,7 @@ from support.cases import (
     STARTS_AT_IDENTITY,
     STRUCTURES,
     disturb,
+    half,
     layers,
     output,
 )
@@ -24,9 +25,7 @@ def attach(model, **options):
     return ns.attach(model, ns.StaticSimilarity(**options))
 
 
-@pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("structure", STARTS_AT_IDENTITY)
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize(("layer", "structure", "scope"), half(LAYERS, STARTS_AT_IDENTITY, SCOPES))
 def test_attaching_changes_nothing_until_training_does(layer, structure, scope):
     module, shape = layers()[layer]
     module.eval()

@@ -6,7 +6,16 @@ from typing import ClassVar
 
 import pytest
 import torch
-from support.cases import LAYERS, SCOPES, STRUCTURES, disturb, layers, output, relative_difference
+from support.cases import (
+    LAYERS,
+    SCOPES,
+    STRUCTURES,
+    disturb,
+    half,
+    layers,
+    output,
+    relative_difference,
+)
 from support.networks import NETWORKS, PlainCNN, train_step
 from torch import nn
 from torch.nn.utils import parametrize
@@ -21,9 +30,7 @@ def is_stock(module):
     return all(type(m).__module__.startswith("torch.nn.modules") for m in module.modules())
 
 
-@pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("structure", STRUCTURES)
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize(("layer", "structure", "scope"), half(LAYERS, STRUCTURES, SCOPES))
 def test_every_layer_structure_and_scope(layer, structure, scope):
     module, shape = layers()[layer]
     stock, keys = type(module), list(module.state_dict())

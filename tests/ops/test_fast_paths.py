@@ -30,10 +30,12 @@ from neural_similarity.ops.similarity_conv import compiled, operator, reference
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 @pytest.mark.parametrize("layout", FORMATS)
-def test_float64(path: str, name: str, form: str, shared: bool, layout: str) -> None:
+def test_float64(path: str, name: str, form: str, layout: str) -> None:
+    """Images share their similarity in every other case: each form and geometry has all four."""
     case = CASES[name]
+    places = (list(CASES).index(name), FORMS.index(form), list(FORMATS).index(layout))
+    shared = sum(places) % 2 == 1
     ours = operands(case, form, shared, memory_format=FORMATS[layout])
     gy, *expected = everything(*ours, case, form)
     y = FORWARD(*ours, *settings(case, form))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,6 +187,16 @@ def layers() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
 
 
 LAYERS = tuple(layers())
+
+
+def half(*axes: Iterable[str]) -> list[tuple[str, ...]]:
+    """Half of the product of three axes or more, in which any two of their values still meet."""
+    numbered = itertools.product(*(enumerate(axis) for axis in axes))
+    return [
+        tuple(value for _, value in case)
+        for case in numbered
+        if sum(place for place, _ in case) % 2 == 0
+    ]
 
 
 def output(module: nn.Module, input: Tensor) -> Tensor:
