@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -19,6 +20,9 @@ from neural_similarity.data import (
     split_validation,
     train_loader,
 )
+from neural_similarity.data.augment import color_shift, draw_numbers, square_box
+from neural_similarity.data.images import read_image
+from neural_similarity.data.loader import generator_of
 
 # What a machine with one core, or a newer Python, says of worker processes.
 pytestmark = [
@@ -42,12 +46,12 @@ def make(request, photos):
     """Makes a training loader of twelve or more images, from memory or from files."""
     memory = request.param == "memory"
     dataset = memory_set(14) if memory else photos
-    augment = Augment(crop=2, resized_crop="resized" in request.param)
+    resized, worker = "resized" in request.param, "worker" in request.param
+    augment = Augment(2, resized_crop=resized, square_crop=worker, color_noise=0.3 * worker)
 
     def make(batch_size=4, seed=7, **options):
         options = {"augment": augment, **NORMAL, **options}
-        workers = int("worker" in request.param)
-        return train_loader(dataset, batch_size, seed=seed, workers=workers, **options)
+        return train_loader(dataset, batch_size, seed=seed, workers=int(worker), **options)
 
     return make
 
@@ -95,6 +99,21 @@ def test_the_global_generator_is_left_alone(make):
     before = torch.get_rng_state()
     list(make().epoch(0))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_square_windows_and_noise_of_files_image_by_image(photos):
+    plan = {"seed": 3, "mean": (0.0,) * 3, "std": (1 / 255,) * 3}
+    augment = Augment(0, square_crop=True, color_noise=0.5)
+    images, labels = next(train_loader(photos, 4, augment=augment, **plan).epoch(0))
+    rows = torch.randperm(len(photos), generator=generator_of(3, "order", 0))[:4]
+    numbers = draw_numbers(4, generator_of(3, "augment", 0, 0))
+    assert torch.equal(labels, photos.labels[rows])
+    shifts = 255 * color_shift(numbers, photos.color_axes(), 0.5)
+    for row, drawn, shift, image in zip(rows.tolist(), numbers, shifts, images, strict=True):
+        window = partial(square_box, numbers=drawn.tolist())
+        pixels = read_image(photos.paths[row], (8, 8), window)
+        expected = (pixels.flip(2) if drawn[2] < 0.5 else pixels) + shift[:, None, None]
+        torch.testing.assert_close(image, expected.float())
 
 
 def test_batches_are_normalised_and_channels_last():

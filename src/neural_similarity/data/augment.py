@@ -125,8 +125,9 @@ def color_shift(numbers: Tensor, axes: Tensor, noise: float) -> Tensor:
         noise: the standard deviation of α.
     """
     uniform = numbers[:, _NUMBERS:][:, : axes.shape[1]].clamp(min=1e-12)  # at 0 it is infinite
-    shift: Tensor = noise * torch.special.ndtri(uniform) @ axes.T.to(uniform)
-    return shift
+    along: Tensor = noise * torch.special.ndtri(uniform)
+    # No matrix product: its rounding may depend on the number of images, that is, of processes.
+    return (along[:, None, :] * axes.to(uniform)).sum(2)
 
 
 def square_box(height: int, width: int, numbers: Sequence[float]) -> Box:
