@@ -87,8 +87,10 @@ def sphere_conv2d(
         norm = patch_norm(input, kernel, stride, padding, dilation, groups)
         if groups > 1:
             norm = norm.repeat_interleave(weight.shape[0] // groups, dim=1)
-        # A product with the reciprocal of the small tensor: its gradient is cheaper.
-        output = output * norm.reciprocal().to(output.dtype)
+        if exported():
+            output = output / norm
+        else:  # A product with the reciprocal of the small tensor: its gradient is cheaper.
+            output = output * norm.reciprocal().to(output.dtype)
     if normalize != "input":
         output = output * _norm(weight.flatten(1)).reciprocal().to(output.dtype)[:, None, None]
     output = _of_angle(output, operator, sharpness)
