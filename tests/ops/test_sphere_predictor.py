@@ -136,7 +136,7 @@ def test_statistics_are_those_of_the_batch() -> None:
     tensors = [tensor.detach() for tensor in operands(case)]
     output, first, last = fused_predictor(*layers(tensors), window(case))
     shifted = (output - tensors[6][:, None, None]) / tensors[5][:, None, None]
-    assert first.count == last.count == output[:, 0].numel()
+    assert first.values == last.values == output[:, 0].numel()
     # gain (z - mean) / sqrt(variance + eps): what is left has this variance
     torch.testing.assert_close(
         shifted.var((0, 2, 3), correction=0), last.variance / (last.variance + 1e-3)

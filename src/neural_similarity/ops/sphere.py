@@ -88,7 +88,7 @@ def sphere_conv2d(
         if groups > 1:
             norm = norm.repeat_interleave(weight.shape[0] // groups, dim=1)
         # A product with the reciprocal of the small tensor: its gradient is cheaper.
-        output = output * norm.reciprocal().to(output.dtype)
+        output = output / norm if exported() else output * norm.reciprocal().to(output.dtype)
     if normalize != "input":
         output = output * _norm(weight.flatten(1)).reciprocal().to(output.dtype)[:, None, None]
     output = _of_angle(output, operator, sharpness)

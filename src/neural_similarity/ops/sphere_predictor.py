@@ -33,11 +33,11 @@ class NormalizedLayer(NamedTuple):
 
 
 class BatchStatistics(NamedTuple):
-    """Mean and biased variance of every channel, over ``count`` values."""
+    """Mean and biased variance of every channel, over this number of values."""
 
     mean: Tensor
     variance: Tensor
-    count: int
+    values: int
 
 
 Window = tuple[Sequence[int], Sequence[int], Sequence[int]]
@@ -75,7 +75,11 @@ def can_fuse(input: Tensor, first: NormalizedLayer, last: NormalizedLayer, windo
         return False
     if not _fits(input, first.weight, last.weight, window):
         return False
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
+    if (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
+        or torch.onnx.is_in_onnx_export()
+    ):
         return False
     if transformed() or _get_current_dispatch_mode() is not None:
         return False
@@ -98,8 +102,8 @@ def fused_predictor(
         _Fused.apply(input, *first[:3], *last[:3], settings),  # type: ignore[no-untyped-call]
     )
     count = output.shape[0] * output.shape[2] * output.shape[3]
-    of_first, of_last = BatchStatistics(*first_rows, count), BatchStatistics(*last_rows, count)
-    return output, of_first, of_last
+    of_first = BatchStatistics(first_rows[0], first_rows[1], count)
+    return output, of_first, BatchStatistics(last_rows[0], last_rows[1], count)
 
 
 class _Fused(torch.autograd.Function):

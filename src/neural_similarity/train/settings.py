@@ -116,7 +116,7 @@ class Settings:
     similarities: ClassVar[tuple[str, ...]] = SIMILARITIES
 
     def __post_init__(self) -> None:
-        for name, kind in _types(type(self)).items():
+        for name, kind in _types(type(self)).items():  # type: ignore[arg-type]
             value = getattr(self, name)
             _check_type(name, value, kind)
             if isinstance(value, dict):
@@ -187,7 +187,7 @@ class Settings:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The inverse of :meth:`to_dict`; missing settings have their defaults."""
         check_kind("configuration", "settings", values, cls.kind)
-        types = _types(cls)
+        types = _types(cls)  # type: ignore[arg-type]
         settings = {name: value for name, value in values.items() if name != "kind"}
         for name in settings:
             _check.known_name("configuration", "a setting", name, types)

@@ -25,17 +25,19 @@ def in_one_operation(
     Each layer is a convolution and what normalises its output. The running statistics of the
     BatchNorms change as in their own forward pass.
     """
-    layers = []
-    for convolution, norm in (first, last):
-        if not (isinstance(convolution, nn.Conv2d) and _takes_the_batch(norm)):
-            return None
-        layers.append(NormalizedLayer(convolution.weight, norm.weight, norm.bias, norm.eps))
-    if not can_fuse(input, *layers, window):
+    below, above = _normalized(*first), _normalized(*last)
+    if below is None or above is None or not can_fuse(input, below, above, window):
         return None
-    output, *statistics = fused_predictor(input, *layers, window)
+    output, *statistics = fused_predictor(input, below, above, window)
     for (_, norm), measured in zip((first, last), statistics, strict=True):
         _update(norm, measured)
     return output
+
+
+def _normalized(convolution: nn.Module, norm: Any) -> NormalizedLayer | None:
+    if not (isinstance(convolution, nn.Conv2d) and _takes_the_batch(norm)):
+        return None
+    return NormalizedLayer(convolution.weight, norm.weight, norm.bias, norm.eps)
 
 
 def _takes_the_batch(norm: Any) -> bool:
@@ -72,6 +74,6 @@ def _update(norm: Any, measured: BatchStatistics) -> None:
         if norm.momentum is None:
             share = 1.0 / float(norm.num_batches_tracked)
     if norm.running_mean is not None and norm.running_var is not None:
-        unbiased = measured.variance * (measured.count / (measured.count - 1))
+        unbiased = measured.variance * (measured.values / (measured.values - 1))
         norm.running_mean.mul_(1 - share).add_(measured.mean, alpha=share)
         norm.running_var.mul_(1 - share).add_(unbiased, alpha=share)

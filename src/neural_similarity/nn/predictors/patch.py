@@ -183,8 +183,9 @@ class TwoLayers(PredictorNetwork):
 
     def _folded(self, input: Tensor, window: Window) -> Tensor | None:
         """The output before it is bounded, if BatchNorm can be a part of the convolutions now."""
-        sphere = isinstance(self.config, SpherePredictor)
-        if not self.config.batch_norm or (sphere and self.config.normalize == "both"):
+        config = self.config
+        sphere = isinstance(config, SpherePredictor)
+        if not config.batch_norm or getattr(config, "normalize", None) == "both":
             return None
         layers = (self.first, self.first_norm, self.last, self.last_norm)
         return folded_layers(self, layers, input, window, sphere)

@@ -106,7 +106,8 @@ def by_rows(
     else:
         panel = (similarity.permute(0, 3, 4, 1, 2).flatten(1, 2) @ patches).flatten(2)
     matrix = weight.permute(2, 3, 1, 0).reshape(taps * channels, -1)
-    return (panel @ matrix).transpose(1, 2).unflatten(2, (rows, columns))
+    output: Tensor = (panel @ matrix).transpose(1, 2).unflatten(2, (rows, columns))
+    return output
 
 
 def by_outputs(
@@ -141,7 +142,7 @@ def by_outputs(
     products = (matrix @ input.flatten(2)).unflatten(1, (outputs, taps))
     pixels = factors.shape[2] * factors.shape[3]
     panel = (products * factors.reshape(-1, 1, taps, pixels)).flatten(1, 2)
-    return functional.fold(panel, (rows, columns), list(kernel), list(dilation), margins)
+    return functional.fold(panel, (rows, columns), tuple(kernel), tuple(dilation), margins)
 
 
 def _margins(weight: Tensor, padding: Sequence[int], dilation: Sequence[int]) -> tuple[int, int]:
