@@ -10,6 +10,7 @@ from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.adapt import FeatureExtractor
+from neural_similarity.adapt.candidates import Candidates
 from neural_similarity.adapt.methods import StaticOptions, make_adapter
 from neural_similarity.adapt.methods.adam import Adam
 from neural_similarity.adapt.methods.cached_trunk import CachedTrunk
@@ -117,8 +118,9 @@ def test_a_classifier_tunes_what_its_settings_name(tmp_path):
     images, labels = pictures((3, 3))
     settings = {"structure": "diagonal", "scope": "channel", "layers": ["stages.0.0"]}
     classifier = ns.FewShotClassifier("static", backbone(), 1, **settings)
-    adapters, _ = classifier._adapters(images, torch.arange(6) // 3, 2, None)
-    start = adapters["static"].start
+    candidates = Candidates("static", classifier._static_options())
+    candidates.on_images(classifier.backbone, list(images), torch.arange(6) // 3, 2, None)
+    start = candidates.adapters["static"].start
     assert [tuple(tensor.shape) for tensor in start.values()] == [(3, 9)]
     assert all("stages.0.0" in name for name in start)
     classifier.fit(images, labels).save(tmp_path / "saved")

@@ -13,7 +13,7 @@ from neural_similarity.models import register_model
 from neural_similarity.models.cnn import CNN
 from neural_similarity.train import Run, train
 from neural_similarity.train.checkpoint import read_weights
-from neural_similarity.train.schedules import SCHEDULES
+from neural_similarity.train.ingredients.schedules import SCHEDULES
 from neural_similarity.train.task import Classification
 
 

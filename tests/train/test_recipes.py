@@ -24,9 +24,9 @@ from neural_similarity.train import (
     train,
 )
 from neural_similarity.train.build import build_data, training_augment
-from neural_similarity.train.losses import classification_loss
+from neural_similarity.train.ingredients.losses import classification_loss
+from neural_similarity.train.ingredients.schedules import SCHEDULES
 from neural_similarity.train.recipes import RECIPES, with_recipe
-from neural_similarity.train.schedules import SCHEDULES
 from neural_similarity.train.task import Classification
 
 TINY = ("--set", "options.width=4", "--set", "options.hidden=8", "--set", "hidden=4")

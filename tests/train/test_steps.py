@@ -10,7 +10,7 @@ import neural_similarity as ns
 from neural_similarity.data import Augment, load_dataset, train_loader
 from neural_similarity.train import loop, train
 from neural_similarity.train.build import build_model
-from neural_similarity.train.schedules import SCHEDULES
+from neural_similarity.train.ingredients.schedules import SCHEDULES
 
 
 def test_schedules():

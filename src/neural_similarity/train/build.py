@@ -28,9 +28,9 @@ from ..nn.dynamic_similarity import DynamicSimilarity
 from ..nn.predictors import PREDICTORS, PatchPredictor
 from ..nn.static import StaticSimilarity
 from .config import TrainConfig
-from .decay import weight_decays
 from .distributed import World
-from .norms import set_norms
+from .ingredients.decay import weight_decays
+from .ingredients.norms import set_norms
 from .settings import Settings
 
 __all__ = [

@@ -26,9 +26,9 @@ from .checkpoint import (
 )
 from .config import TrainConfig
 from .distributed import World, join_world, restarted, synchronise_batch_norm
+from .ingredients.schedules import SCHEDULES
 from .metrics import MetricsFile
 from .runs import Run, RunFolder
-from .schedules import SCHEDULES
 from .stop_signals import collect_stop_signals
 from .task import Classification, Task
 from .tensorboard import tensorboard_events

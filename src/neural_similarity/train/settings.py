@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hi
 
 from .. import _check
 from ..errors import RunError
-from .schedules import SCHEDULES
+from .ingredients.schedules import SCHEDULES
 
 __all__ = ["COMMANDS", "SIMILARITIES", "Settings", "check_kind", "setting"]
 

@@ -13,7 +13,7 @@ from .build import Data, build_data, build_model
 from .config import TrainConfig
 from .distributed import World
 from .evaluate import evaluate
-from .losses import classification_loss
+from .ingredients.losses import classification_loss
 from .runs import Run
 from .start import begin_with, check_source, freeze
 

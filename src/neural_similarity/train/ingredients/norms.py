@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..nn.inventory import predictor_modules
-from .settings import Settings
+from ...nn.inventory import predictor_modules
+from ..settings import Settings
 
 __all__ = ["norm_parameters", "set_norms"]
 

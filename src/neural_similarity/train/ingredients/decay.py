@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import nn
 
-from ..convert import similarity_parameters
-from ..nn.inventory import predictor_modules, static_similarities
-from ..nn.positions import PositionSimilarity
+from ...convert import similarity_parameters
+from ...nn.inventory import predictor_modules, static_similarities
+from ...nn.positions import PositionSimilarity
+from ..settings import Settings
 from .norms import norm_parameters
-from .settings import Settings
 
 __all__ = ["AUTHORS_DECAY", "weight_decays"]
 

@@ -1,0 +1,1 @@
+"""What recipes are made of: losses, schedules, weight decay, and settings of BatchNorm."""
