@@ -128,6 +128,13 @@ def adapted():
         yield [batch, *times, ratio(of["onnxruntime"]), quartiles(of["onnxruntime"])]
 
 
+def inference():
+    for title, of in measured("inference").items():
+        runtime, batch = title.partition(",")[0], title.partition("batch ")[2].partition(",")[0]
+        for name, timing in list(of.items())[1:]:
+            yield [runtime, batch, name, ratio(timing), quartiles(timing)]
+
+
 def wide_step():
     (of,) = measured("wide_step").values()
     for name, timing in list(of.items())[1:]:
@@ -149,7 +156,7 @@ def _short(name: str) -> str:
 
 SECTIONS_WITH_TABLES = (
     static_step, dynamic_op, image_op, family, network_step, throughput, input_pipeline,
-    fewshot_episodes, maml_step, static_episodes, adapted, wide_step,
+    fewshot_episodes, maml_step, static_episodes, adapted, inference, wide_step,
 )  # fmt: skip
 
 
