@@ -21,14 +21,14 @@ _REFERENCE = "linear"
 def draw_shots(studies: Sequence[Study], file: Path) -> None:
     """A column of panels for every study, a row for every number of ways."""
     ways = sorted({way for study in studies for way, _ in study.cells})
+    shots = sorted({shot for study in studies for _, shot in study.cells})
     with style.figure(2.9 * len(studies) + 0.6, 2.6 * len(ways) + 0.8) as picture:
         panels = picture.subplots(len(ways), len(studies), squeeze=False, sharex=True, sharey=True)
         for column, study in enumerate(studies):
             panels[0][column].set_title(f"{study.pool}\n{study.backbone}, {study.image_size} px")
             for row, way in enumerate(ways):
-                _draw_panel(
-                    panels[row][column], [c for c in study.cells.values() if c.n_way == way]
-                )
+                cells = [cell for cell in study.cells.values() if cell.n_way == way]
+                _draw_panel(panels[row][column], cells, shots)
         for row, way in enumerate(ways):
             panels[row][0].set_ylabel(f"points above {_REFERENCE}, {way} ways")
         for axes in panels[-1]:
@@ -41,18 +41,19 @@ def draw_shots(studies: Sequence[Study], file: Path) -> None:
         style.save(picture, file, dpi=100)
 
 
-def _draw_panel(axes: Axes, cells: Sequence[Cell]) -> None:
+def _draw_panel(axes: Axes, cells: Sequence[Cell], shots: list[int]) -> None:
     """The differences from the reference on the same tasks, side by side, with their intervals."""
     axes.axhline(0, color=style.GREY, linewidth=1)
     for number, name in enumerate(_SHOWN):
-        shown = [(place, cell) for place, cell in enumerate(cells) if name in cell.accuracies]
-        gaps = [cell.difference(name, _REFERENCE) for _, cell in shown]
+        shown = [cell for cell in cells if name in cell.accuracies]
+        gaps = [cell.difference(name, _REFERENCE) for cell in shown]
         halves = [0.0 if gap.high is None else gap.high - gap.mean for gap in gaps]
-        places = [place + 0.15 * (number - len(_SHOWN) // 2) for place, _ in shown]
+        aside = 0.15 * (number - len(_SHOWN) // 2)
+        places = [shots.index(cell.n_shot) + aside for cell in shown]
         if shown:
             axes.errorbar(
                 places, [gap.mean for gap in gaps], halves, fmt="o", markersize=4, label=name,
                 elinewidth=1, color=style.PALETTE[-1] if name == "auto" else style.PALETTE[number],
             )  # fmt: skip
-    axes.set_xticks(range(len(cells)), [str(cell.n_shot) for cell in cells])
+    axes.set_xticks(range(len(shots)), [str(shot) for shot in shots])
     axes.grid(axis="y")
