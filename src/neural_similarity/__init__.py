@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         UnknownNameError,
     )
     from .models import create_model, list_models
-    from .nn.dynamic_similarity import DynamicSimilarity
+    from .nn.dynamic import DynamicSimilarity
     from .nn.predictors import (
         ConvPredictor,
         ImagePredictor,
@@ -148,7 +148,7 @@ _HOME = {
         "ResizedMaskWarning", "RunError", "ShapeError", "SkippedLayerWarning", "UnknownNameError",
     ),
     ".models": ("create_model", "list_models"),
-    ".nn.dynamic_similarity": ("DynamicSimilarity",),
+    ".nn.dynamic": ("DynamicSimilarity",),
     ".nn.predictors": (
         "ConvPredictor", "ImagePredictor", "PairPredictor", "PatchPredictor", "PixelPredictor",
         "SpherePredictor",

@@ -56,7 +56,7 @@ def apart(conv, input):
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("predictor", PREDICTORS)
-def test_it_is_the_same_function(predictor, geometry, calls):
+def test_it_is_the_same_function(predictor, geometry, calls, path):
     conv, input = layer(predictor, geometry), image()
     with torch.no_grad():
         for _ in range(2):

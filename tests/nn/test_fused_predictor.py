@@ -16,7 +16,7 @@ from neural_similarity.ops.similarity_conv import compiled, dispatch
 pytestmark = pytest.mark.skipif(compiled.load() is None, reason="no compiled operator here")
 
 
-def layer(**options: Any) -> nn.Module:
+def layer(**options: Any) -> Any:
     torch.manual_seed(0)
     predictor = ns.SpherePredictor(hidden=6, start="authors", last_scale=1.0)
     return ns.nn.DynamicConv2d(4, 5, 3, padding=1, predictor=predictor, **options).double()
@@ -97,6 +97,16 @@ def test_other_norms_are_called(calls: list[int]) -> None:
     first, last = nn.Conv2d(4, 6, 3), nn.Conv2d(6, 9, 3)
     shared = [(first, nn.SyncBatchNorm(6)), (last, nn.SyncBatchNorm(9))]
     assert fused.in_one_operation(batches()[0].float(), Window(), *shared) is None
+
+
+def test_a_hook_sees_the_network_without_the_identity(calls: list[int]) -> None:
+    model, outputs = layer(), []
+    M = model.similarity(batches()[0])
+    network = model.predictor.network
+    network.register_forward_hook(lambda *arguments: outputs.append(arguments[-1]))
+    torch.testing.assert_close(model.similarity(batches()[0]), M)
+    torch.testing.assert_close(outputs[0] + 1, M)
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("options", [{"normalize": "both"}, {"batch_norm": False}])

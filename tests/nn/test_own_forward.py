@@ -22,7 +22,7 @@ from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.export import export_model
-from neural_similarity.nn.dynamic_layer import DynamicLayer
+from neural_similarity.nn.dynamic import DynamicLayer
 from neural_similarity.nn.own_forward import find_padding
 
 DYNAMIC = ns.DynamicSimilarity(predictor=SMALL)

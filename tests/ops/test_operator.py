@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,23 +28,26 @@ from support.fast_cases import (
 from torch import Tensor
 from torch.nn import functional
 
-from neural_similarity.ops.similarity_conv import operator
+from neural_similarity.ops.similarity_conv import dispatch, operator
 
 
-def test_only_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_only_what_is_needed(monkeypatch: pytest.MonkeyPatch, create_graph: bool) -> None:
     case = CASES["rgb"]
+    x, weight, similarity = operands(case)
+    kernels = dispatch.choose(x)
     seen: list[list[bool]] = []
 
     def spy(*args: Any) -> Any:
         seen.append(list(args[-1]))
-        return BACKWARD(*args)
+        return kernels.backward(*args)
 
-    monkeypatch.setattr(operator, "_BACKWARD", spy)
-    x, weight, similarity = operands(case)
+    spied = SimpleNamespace(forward=kernels.forward, backward=spy)
+    monkeypatch.setattr(dispatch, "choose", lambda input: spied)
     y = operator.similarity_conv2d(
         x, weight.requires_grad_(), similarity.requires_grad_(), *settings(case)
     )
-    torch.autograd.grad(y.sum(), [weight, similarity])
+    torch.autograd.grad(y.sum(), [weight, similarity], create_graph=create_graph)
     assert seen == [[False, True, True]]
 
 

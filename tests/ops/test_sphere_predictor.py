@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support.cases import EVEN, GEOMETRIES, Geometry
 from support.fast_cases import FORMATS
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils.flop_counter import FlopCounterMode
 
+from neural_similarity.ops.folded_predictor import folded_layer, folded_predictor
 from neural_similarity.ops.similarity_conv import compiled, dispatch
+from neural_similarity.ops.sphere import sphere_conv2d
 from neural_similarity.ops.sphere_predictor import (
     NormalizedLayer,
     Window,
@@ -94,6 +98,29 @@ def test_equals_the_single_operations(name: str, layout: str) -> None:
     for ours, truth in pairs:
         scale = float(truth.abs().max())
         torch.testing.assert_close(ours, truth, rtol=0, atol=1e-11 * max(scale, 1))
+
+
+@pytest.mark.parametrize("sphere", [True, False], ids=["sphere", "conv"])
+@pytest.mark.parametrize("name", CASES)
+def test_folded_layers_equal_the_single_operations(name: str, sphere: bool) -> None:
+    case = CASES[name]
+    tensors = [tensor.detach() for tensor in operands(case)]
+    input, first, _, a, last, _, b = tensors
+    layers, before = (folded_layer(first, a), folded_layer(last, b)), torch.get_num_threads()
+    if sphere:
+        hidden = sphere_conv2d(input, first, a, *window(case), normalize="input")
+    else:
+        hidden = F.conv2d(input, first, a, *window(case))
+    keep_size = (last.shape[2] // 2, last.shape[3] // 2)
+    truth = F.conv2d(hidden.relu(), last, b, padding=keep_size)
+    try:
+        for threads, layout in itertools.product((1, 3), FORMATS.values()):
+            torch.set_num_threads(threads)
+            given = input.to(memory_format=layout)
+            found = folded_predictor(given, *layers, window(case), sphere)
+            torch.testing.assert_close(found, truth, rtol=1e-12, atol=1e-12)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_float32_is_as_exact_as_the_single_operations() -> None:

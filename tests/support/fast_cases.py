@@ -21,6 +21,7 @@ CASES = {
     **GEOMETRIES,
     **EVEN,
     "depthwise, one output": Geometry(2, 6, 6, (7, 8), (3, 2), padding=(2, 1), groups=6),
+    "planes": Geometry(3, 2, 2, (7, 8), (3, 2), (2, 1), (2, 1), (1, 2), groups=2),
     "wide": Geometry(5, 70, 45, (9, 6), (3, 3), padding=(1, 1)),
     "deep": Geometry(1, 200, 18, (23, 5), (3, 2), padding=(2, 1)),
     "far padding": Geometry(2, 3, 4, (2, 3), (2, 2), padding=(5, 4)),

@@ -116,8 +116,8 @@ def _totals(layers: Sequence[LayerSummary], counts: TrainableSummary) -> dict[st
 
 def _pictures(model: Any, image: Any, folder: Path) -> list[Any]:
     """One section of plots for each kind of similarity in the model."""
+    from ..nn.dynamic import PredictedSimilarity
     from ..nn.inventory import named_similarities
-    from ..nn.predicted import PredictedSimilarity
     from ..nn.static import SimilarityParametrization
     from ..plot import Picture, Section, draw_dynamic, draw_static
 

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from ..errors import AttachError, SkippedLayerWarning
-from ..nn.dynamic_layer import DynamicLayer
-from ..nn.dynamic_similarity import DynamicSimilarity
+from ..nn.dynamic import DynamicLayer, DynamicSimilarity
 from ..nn.inventory import similarities_by_name
 from ..nn.layouts import CONVOLUTIONS
 from ..nn.names import DEFAULT_NAME, check_name

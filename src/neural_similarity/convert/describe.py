@@ -8,10 +8,10 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
+from ..nn.dynamic import PredictedSimilarity
 from ..nn.inventory import Similarity, layer_similarities, named_similarities
 from ..nn.layouts import stock_type
 from ..nn.positions import PositionSimilarity, StaticPositions
-from ..nn.predicted import PredictedSimilarity
 from .multiply_adds import multiply_adds
 from .probe import evaluation
 

@@ -11,8 +11,7 @@ from torch import nn
 
 from .. import structures
 from ..errors import AttachError, FileFormatError
-from ..nn.dynamic_layer import DynamicLayer
-from ..nn.dynamic_similarity import DynamicSimilarity
+from ..nn.dynamic import DynamicLayer, DynamicSimilarity
 from ..nn.inventory import Similarity, similarities_by_name
 from ..nn.layouts import can_attach
 from ..nn.parametrization import static_by_name

@@ -20,7 +20,7 @@ from .._io import whole_file
 from .._json import Count, Side, build, parse_json
 from .._tensor_files import check_finite, fits, read_tensors
 from ..errors import FileFormatError, NeuralSimilarityError
-from ..nn.dynamic_similarity import DynamicSimilarity
+from ..nn.dynamic import DynamicSimilarity
 from ..nn.inventory import Similarity
 from ..nn.layouts import kernel_layouts, stock_type
 from ..nn.parametrization import SimilarityParametrization

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ..errors import MergeError
-from ..nn.dynamic_layer import DynamicLayer
+from ..nn.dynamic import DynamicLayer
 from ..nn.inventory import static_similarities
 from ..nn.layer_hooks import own_class
 from ..nn.parametrization import static_by_name

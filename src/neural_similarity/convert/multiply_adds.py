@@ -14,11 +14,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..nn.dynamic import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
-from ..nn.dynamic_layer import DynamicLayer
+from ..nn.dynamic import (
+    DynamicConv1d,
+    DynamicConv2d,
+    DynamicLayer,
+    DynamicLinear,
+    DynamicLSTMCell,
+    PredictedSimilarity,
+)
 from ..nn.inventory import layer_similarities
 from ..nn.positions import PositionSimilarity
-from ..nn.predicted import PredictedSimilarity
 from ..nn.predictors import PairNetwork
 from .probe import evaluation
 

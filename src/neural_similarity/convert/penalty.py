@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from .._autocast import without_autocast
 from ..errors import AttachError, ShapeError
+from ..nn.dynamic import PredictedSimilarity
 from ..nn.inventory import layer_similarities, predictor_modules
-from ..nn.predicted import PredictedSimilarity
 
 __all__ = ["filter_orthogonality_penalty", "keep_predictions", "similarity_penalty"]
 

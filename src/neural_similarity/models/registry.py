@@ -13,7 +13,7 @@ from .. import _check
 from .._memory import limited_tensors
 from ..convert.attach import attach
 from ..errors import UnknownNameError
-from ..nn.dynamic_similarity import DynamicSimilarity
+from ..nn.dynamic import DynamicSimilarity
 from ..nn.static import StaticSimilarity
 from .backbone import Backbone
 from .pretrained_weights import PretrainedWeights

@@ -1,10 +1,15 @@
 """Layers with a similarity, and what predicts it."""
 
 from . import family
-from .dynamic import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
+from .dynamic import (
+    DynamicConv1d,
+    DynamicConv2d,
+    DynamicLinear,
+    DynamicLSTMCell,
+    PredictedSimilarity,
+)
 from .global_ import GlobalSimilarityConv2d
 from .positions import SelfAttention2d
-from .predicted import PredictedSimilarity
 from .sphere import SphereConv2d, SphereLinear
 from .static import SimilarityParametrization, StaticConv2d
 

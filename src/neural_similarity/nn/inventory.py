@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from torch import nn
 
-from .dynamic_layer import DynamicLayer
+from .dynamic import DynamicLayer, PredictedSimilarity
 from .parametrization import SimilarityParametrization, activate_static, static_by_name
 from .positions import PositionSimilarity
-from .predicted import PredictedSimilarity
 
 __all__ = [
     "Similarity",

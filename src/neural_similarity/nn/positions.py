@@ -14,7 +14,7 @@ from .._shapes import same_padding
 from ..errors import ResizedMaskWarning, ShapeError
 from ..ops import mix_positions, position_attention
 from ..structures import Block, Structure
-from .predicted import PredictedSimilarity
+from .dynamic import PredictedSimilarity
 from .predictors import PredictorConfig, Window
 
 __all__ = [

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ._transforms import transformed
 
-__all__ = ["exported", "immediate"]
+__all__ = ["exported", "immediate", "unobserved"]
 
 _PLAIN = {Tensor, nn.Parameter}
 
@@ -20,12 +20,16 @@ def exported() -> bool:
 
 
 def immediate(*tensors: Tensor) -> bool:
-    """Whether only the values of the result matter, now.
+    """Whether only the values of the result matter, now: no gradient is asked for."""
+    return not torch.is_grad_enabled() and unobserved(*tensors)
 
-    No gradient is asked for, nothing follows, transforms or watches the code, and these are plain
-    tensors, used in their own dtype.
+
+def unobserved(*tensors: Tensor) -> bool:
+    """Whether nothing follows, transforms or watches the code, save perhaps gradients.
+
+    And whether these are plain tensors, used in their own dtype.
     """
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         return False
     watched = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
     if watched or torch._C._get_tracing_state() is not None or transformed():

@@ -20,8 +20,8 @@ from ..convert.describe import (
     predicted_similarities,
 )
 from ..errors import AttachError, ShapeError
+from ..nn.dynamic import PredictedSimilarity
 from ..nn.inventory import named_similarities
-from ..nn.predicted import PredictedSimilarity
 from ..nn.static import SimilarityParametrization
 from ..structures import Block
 from .style import figure, save

@@ -19,8 +19,7 @@ from ..._tensor_files import read_metadata
 from ...errors import AttachError, FileFormatError
 from ...fewshot.network import remove_classifier
 from ...models import create_model, model_weights
-from ...nn.dynamic import DynamicLayer
-from ...nn.dynamic_similarity import DynamicSimilarity
+from ...nn.dynamic import DynamicLayer, DynamicSimilarity
 from ...nn.inventory import active_name, similarities_by_name
 from ...nn.names import DEFAULT_NAME
 from ...nn.parametrization import static_by_name

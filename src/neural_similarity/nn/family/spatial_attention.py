@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ... import _check
 from ...ops import similarity_conv2d
+from ...ops.similarity_conv import runs_compiled
 from .._padding import explicit_padding
 from ..layer_hooks import accept_missing_similarity
 
@@ -109,7 +110,7 @@ class SpatialAttentionConv2d(nn.Conv2d):
         channel, spatial = self.attentions(input)
         if spatial is None:
             return channel
-        return (channel[:, :, None] * spatial[:, None]).flatten(1, 2)
+        return _product(channel, spatial)
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() == 3:
@@ -119,10 +120,17 @@ class SpatialAttentionConv2d(nn.Conv2d):
         if spatial is None:
             output: Tensor = self._conv_forward(input * channel, self.weight, self.bias)
             return output
-        padded, zeros = explicit_padding(self, input * channel)
-        return similarity_conv2d(
-            padded, self.weight, spatial, self.bias, self.stride, zeros, self.dilation, self.groups
-        )
+        padded, zeros = explicit_padding(self, input)
+        settings = (self.bias, self.stride, zeros, self.dilation, self.groups)
+        if runs_compiled(padded, self.weight, spatial):  # which makes kernels for every image
+            both = _product(channel, spatial)
+            return similarity_conv2d(padded, self.weight, both, *settings, self.in_channels)
+        return similarity_conv2d(padded * channel, self.weight, spatial, *settings)
 
     def extra_repr(self) -> str:
         return f"{nn.Conv2d.extra_repr(self)}, temperature={self.temperature}"
+
+
+def _product(channel: Tensor, spatial: Tensor) -> Tensor:
+    """``a[c] · s[i]``: ``(N, C·K, 1, 1)``."""
+    return (channel[:, :, None] * spatial[:, None]).flatten(1, 2)

@@ -22,7 +22,7 @@ from ... import _check
 from ..._json import build
 from ...errors import FileFormatError
 from .base import Gate, PredictorConfig, PredictorNetwork
-from .image import ImagePredictor
+from .image import ImageLayers, ImagePredictor
 from .pair import PairNetwork, PairPredictor
 from .patch import ConvPredictor, PatchConfig, SpherePredictor, TwoLayers, size_preserving
 from .pixel import PixelPredictor
@@ -32,6 +32,7 @@ __all__ = [
     "PREDICTORS",
     "ConvPredictor",
     "Gate",
+    "ImageLayers",
     "ImagePredictor",
     "PairNetwork",
     "PairPredictor",

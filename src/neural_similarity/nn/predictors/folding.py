@@ -14,25 +14,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules import module as module_internals
 
+from ...ops.folded_predictor import FoldedLayer, folded_layer, folded_predictor, unchanged
 from ...ops.modes import exported, immediate
-from ...ops.sphere import EPS, sphere_conv2d
+from ...ops.sphere import sphere_conv2d
 from .windows import Window
 
-__all__ = ["folded_layers"]
+__all__ = ["folded_layers", "kept_layers"]
 
 Layers = tuple[nn.Module, nn.Module, nn.Module, nn.Module]
 """Two convolutions without bias, each with what normalises its output."""
 
 
 class _Folded(NamedTuple):
-    """The weights of two layers, and copies of what they were computed from."""
+    """Two layers, and copies of what they were computed from."""
 
-    first: Tensor
-    first_shift: Tensor
-    last: Tensor
-    last_shift: Tensor
-    ones: Tensor  # a window that sums
-    eps: Tensor
+    first: FoldedLayer
+    last: FoldedLayer
     norm_eps: tuple[float, float]
     copies: list[Tensor]
 
@@ -46,30 +43,36 @@ def folded_layers(
 ) -> Tensor | None:
     """Two convolutions with BatchNorm, ReLU between them; None where these are needed apart.
 
-    With ``sphere`` the first divides by the length of the patch. The folded weights are kept for
-    the next call of their ``owner``, outside of its state. They are small: in each call, what they
-    were computed from is compared with copies, so that no change can be missed.
+    With ``sphere`` the first divides by the length of the patch.
     """
-    if not (_only_scales(layers[1]) and _only_scales(layers[3])) or input.dim() != 4:
-        return None
     if exported():
-        return _exported(layers, input, window, sphere)
-    sources = _sources(layers)
-    if sources is None or not immediate(input, *sources):
+        scaled = _only_scales(layers[1]) and _only_scales(layers[3]) and input.dim() == 4
+        return _exported(layers, input, window, sphere) if scaled else None
+    folded = kept_layers(owner, layers, input)
+    return None if folded is None else folded_predictor(input, *folded, window, sphere)
+
+
+def kept_layers(
+    owner: nn.Module, layers: Layers, *operands: Tensor
+) -> tuple[FoldedLayer, FoldedLayer] | None:
+    """Two convolutions with their BatchNorm in them; None where these are needed apart.
+
+    The folded weights are kept for the next call of their ``owner``, outside of its state. They are
+    small: in each call, what they were computed from is compared with copies, so that no change can
+    be missed. ``operands`` are what they will be used with, an image first.
+    """
+    if not (_only_scales(layers[1]) and _only_scales(layers[3])) or operands[0].dim() != 4:
         return None
-    if any((s.dtype, s.device) != (input.dtype, input.device) for s in sources):
+    sources = _sources(layers)
+    if sources is None or not immediate(*operands, *sources):
+        return None
+    dtype = operands[0].dtype
+    if not all(t.dtype is dtype and t.is_cpu for t in (*operands, *sources)):
         return None
     folded = _KEPT.get(owner)
     if folded is None or not _is_current(folded, layers, sources):
         folded = _KEPT[owner] = _fold(layers, sources)
-    if sphere:
-        hidden = F.conv2d(input, folded.first, None, *window)
-        lengths = torch.linalg.vector_norm(input, 2, 1, keepdim=True).square_()
-        lengths = F.conv2d(lengths, folded.ones, folded.eps, *window)
-        hidden = torch.addcmul(folded.first_shift[:, None, None], hidden, lengths.rsqrt_())
-    else:
-        hidden = F.conv2d(input, folded.first, folded.first_shift, *window)
-    return _same_size(hidden.relu_(), folded.last, folded.last_shift)
+    return folded.first, folded.last
 
 
 def _only_scales(norm: nn.Module) -> bool:
@@ -80,7 +83,7 @@ def _only_scales(norm: nn.Module) -> bool:
 
 
 def _sources(layers: Layers) -> list[Tensor] | None:
-    """What folded weights depend on; None where comparing or scaling them is not exact or slow."""
+    """What folded weights depend on; None where something is missing or scaling is not exact."""
     sources = [
         part
         for convolution, norm in (layers[:2], layers[2:])
@@ -93,23 +96,20 @@ def _sources(layers: Layers) -> list[Tensor] | None:
         )
         if part is not None
     ]
-    kept = len(sources) == 10 and sources[0].device.type == "cpu"
-    return sources if kept and sources[0].dtype.itemsize >= 4 else None
+    return sources if len(sources) == 10 and sources[0].dtype.itemsize >= 4 else None
 
 
 def _is_current(folded: _Folded, layers: Layers, sources: list[Tensor]) -> bool:
     """Whether all is as it was when the weights were folded."""
-    same = folded.norm_eps == _norm_eps(layers) and folded.first.dtype == sources[0].dtype
-    return same and all(map(torch.equal, folded.copies, sources))
+    same = folded.norm_eps == _norm_eps(layers) and folded.copies[0].dtype == sources[0].dtype
+    return same and unchanged(folded.copies, sources)
 
 
 def _fold(layers: Layers, sources: list[Tensor]) -> _Folded:
     with torch.inference_mode(False), torch.no_grad():
-        weights = (*_scaled(*layers[:2]), *_scaled(*layers[2:]))
-        ones = torch.ones_like(weights[0][:1, :1])
-        eps = torch.full_like(weights[1][:1], EPS)
+        first, last = folded_layer(*_scaled(*layers[:2])), folded_layer(*_scaled(*layers[2:]))
         copies = [source.clone() for source in sources]
-    return _Folded(*weights, ones, eps, _norm_eps(layers), copies)
+    return _Folded(first, last, _norm_eps(layers), copies)
 
 
 def _norm_eps(layers: Layers) -> tuple[Any, Any]:
@@ -130,8 +130,6 @@ def _exported(layers: Layers, input: Tensor, window: Window, sphere: bool) -> Te
         hidden = sphere_conv2d(input, weight, shift, *window, normalize="input")
     else:
         hidden = F.conv2d(input, weight, shift, *window)
-    return _same_size(hidden.relu(), *_scaled(*layers[2:]))
-
-
-def _same_size(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return F.conv2d(hidden, weight, bias, 1, (weight.shape[2] // 2, weight.shape[3] // 2))
+    weight, shift = _scaled(*layers[2:])
+    keep_size = (weight.shape[2] // 2, weight.shape[3] // 2)
+    return F.conv2d(hidden.relu(), weight, shift, 1, keep_size)

@@ -11,7 +11,7 @@ from torch.nn.modules import module as module_internals
 from ...ops.sphere_predictor import BatchStatistics, NormalizedLayer, can_fuse, fused_predictor
 from .windows import Window
 
-__all__ = ["in_one_operation"]
+__all__ = ["called_plainly", "in_one_operation"]
 
 
 def in_one_operation(
@@ -19,15 +19,19 @@ def in_one_operation(
     window: Window,
     first: tuple[nn.Module, nn.Module],
     last: tuple[nn.Module, nn.Module],
+    start: Tensor | None = None,
 ) -> Tensor | None:
     """The output of the sphere predictor, or None where it must be computed step by step.
 
     Each layer is a convolution and what normalises its output. The running statistics of the
-    BatchNorms change as in their own forward pass.
+    BatchNorms change as in their own forward pass. A ``start``, one value for each output, is added
+    to the output.
     """
     below, above = _normalized(*first), _normalized(*last)
     if below is None or above is None or not can_fuse(input, below, above, window):
         return None
+    if start is not None:
+        above = above._replace(bias=above.bias + start)
     output, *statistics = fused_predictor(input, below, above, window)
     for (_, norm), measured in zip((first, last), statistics, strict=True):
         _update(norm, measured)
@@ -48,10 +52,17 @@ def _takes_the_batch(norm: Any) -> bool:
     """
     if type(norm) is not nn.BatchNorm2d or norm.weight is None or norm.bias is None:
         return False
+    return called_plainly(norm) and (
+        norm.training or (norm.running_mean is None and norm.running_var is None)
+    )
+
+
+def called_plainly(*modules: nn.Module) -> bool:
+    """Whether a call of these modules does what their class says, and nobody expects it."""
     hooks: Any = module_internals
-    if "forward" in vars(norm) or hooks._has_any_global_hook() or _has_hooks(norm):
+    if hooks._has_any_global_hook():
         return False
-    return norm.training or (norm.running_mean is None and norm.running_var is None)
+    return not any("forward" in vars(module) or _has_hooks(module) for module in modules)
 
 
 def _has_hooks(module: nn.Module) -> bool:

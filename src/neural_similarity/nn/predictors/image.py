@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from ...ops.image_similarity import ImageSettings, can_fuse_image, fused_image_similarity
+from .fused import called_plainly
 from .pointwise import PointwiseConfig, PointwiseLayers
 from .windows import Window
 
-__all__ = ["ImagePredictor"]
+__all__ = ["ImageLayers", "ImagePredictor"]
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,27 @@ class ImagePredictor(PointwiseConfig):
     def network(
         self, channels: int, outputs: int, kernel_size: tuple[int, int] | None
     ) -> PointwiseLayers:
-        return _ImageLayers(self, channels, outputs, maps=False)
+        return ImageLayers(self, channels, outputs, maps=False)
 
 
-class _ImageLayers(PointwiseLayers):
+class ImageLayers(PointwiseLayers):
+    """The two layers of :class:`ImagePredictor`."""
+
     def forward(self, input: Tensor, window: Window) -> Tensor:
         """``(N, C, H, W)`` to ``(N, outputs, 1, 1)``."""
         return self.predict(input.mean((2, 3)))[:, :, None, None]
+
+    def diagonal(self, input: Tensor, residual: bool, over: str, taps: int) -> Tensor | None:
+        """A diagonal M in one operation, or None where it must be computed step by step."""
+        first, last = self.first, self.last
+        if type(first) is not nn.Linear or type(last) is not nn.Linear:
+            return None
+        if type(self.first_norm) is not nn.Identity or not called_plainly(
+            self, first, self.first_norm, last
+        ):
+            return None
+        operands = (input, first.weight, first.bias, last.weight, last.bias)
+        if not can_fuse_image(*operands):
+            return None
+        settings = ImageSettings(self.config.gate, residual, over, taps)
+        return fused_image_similarity(*operands, settings)

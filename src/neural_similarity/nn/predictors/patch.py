@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ... import _check
 from ...errors import ShapeError
+from ...ops.folded_predictor import FoldedLayer
 from ...ops.sphere import EPS, sphere_conv2d, sphere_linear
 from ...structures import Structure
 from .base import PredictorConfig, PredictorNetwork
-from .folding import folded_layers
-from .fused import in_one_operation
+from .folding import folded_layers, kept_layers
+from .fused import called_plainly, in_one_operation
 from .windows import Window
 
 __all__ = ["ConvPredictor", "PatchConfig", "SpherePredictor", "TwoLayers", "size_preserving"]
@@ -168,10 +169,8 @@ class TwoLayers(PredictorNetwork):
 
     def forward(self, input: Tensor, window: Window) -> Tensor:
         """``(N, C, H, W)`` to ``(N, outputs, P, Q)``, or ``(B, I)`` to ``(B, outputs)``."""
-        if isinstance(self.config, SpherePredictor) and self.config.normalize == "input":
-            layers = (self.first, self.first_norm), (self.last, self.last_norm)
-            if (fused := in_one_operation(input, window, *layers)) is not None:
-                return fused
+        if (fused := self.fused(input, window)) is not None:
+            return fused
         output = self._folded(input, window)
         if output is None:
             hidden = self.first_norm(self._first(input, window)).relu()
@@ -181,14 +180,42 @@ class TwoLayers(PredictorNetwork):
             return output / (output.square().sum(1, keepdim=True) + EPS).sqrt()
         return output.sigmoid() - 0.5 if kind == "sigmoid" else output
 
+    def fused(self, input: Tensor, window: Window, start: Tensor | None = None) -> Tensor | None:
+        """The output, plus a start, in one operation; None where that is not possible.
+
+        None too if there is a start and somebody expects a call, whose output has no start.
+        """
+        if not isinstance(self.config, SpherePredictor) or self.config.normalize != "input":
+            return None
+        if start is not None and not (
+            called_plainly(self) and start.shape == self.last.weight.shape[:1]
+        ):
+            return None
+        layers = (self.first, self.first_norm), (self.last, self.last_norm)
+        return in_one_operation(input, window, *layers, start)
+
     def _folded(self, input: Tensor, window: Window) -> Tensor | None:
         """The output before it is bounded, if BatchNorm can be a part of the convolutions now."""
         config = self.config
         sphere = isinstance(config, SpherePredictor)
         if not config.batch_norm or getattr(config, "normalize", None) == "both":
             return None
-        layers = (self.first, self.first_norm, self.last, self.last_norm)
-        return folded_layers(self, layers, input, window, sphere)
+        return folded_layers(self, self._layers(), input, window, sphere)
+
+    def folded(self, *operands: Tensor) -> tuple[FoldedLayer, FoldedLayer] | None:
+        """Both layers of the paper's predictor as convolutions, if only their values matter now.
+
+        ``operands`` are what they will be used with, the input first.
+        """
+        config = self.config
+        papers = isinstance(config, SpherePredictor) and config.normalize == "input"
+        if not papers or not config.batch_norm:
+            return None
+        return kept_layers(self, self._layers(), *operands)
+
+    def _layers(self) -> tuple[nn.Module, nn.Module, nn.Module, nn.Module]:
+        modules: Any = self._modules  # a faster way to them, which matters for small maps
+        return modules["first"], modules["first_norm"], modules["last"], modules["last_norm"]
 
     def early_layers(self, gains: bool) -> list[nn.Module]:
         has_gains = not isinstance(self.last_norm, nn.Identity)

@@ -13,9 +13,10 @@ from ... import _check
 from ..._shapes import pair, same_padding
 from ...errors import ShapeError
 from ..effective_weight import effective_weight
-from . import operator
+from ..modes import unobserved
+from . import compiled, dispatch, operator
 
-__all__ = ["similarity_conv2d"]
+__all__ = ["runs_compiled", "similarity_conv2d"]
 
 
 def similarity_conv2d(
@@ -101,6 +102,11 @@ def similarity_conv2d(
         input, weight, similarity, stride, padding, dilation, groups, similarity_groups
     )
     return output if bias is None else output + bias.to(output.dtype)[:, None, None]
+
+
+def runs_compiled(*operands: Tensor) -> bool:
+    """Whether :func:`similarity_conv2d` of these runs in the compiled kernels, here and now."""
+    return unobserved(*operands) and isinstance(dispatch.choose(operands[0]), compiled.Kernels)
 
 
 def _static(similarity: Tensor) -> Tensor | None:

@@ -22,6 +22,7 @@ import subprocess
 import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -57,13 +58,23 @@ _DEFAULT_FLAGS = ("-DCPU_CAPABILITY=DEFAULT", "-DCPU_CAPABILITY_DEFAULT")
 class Kernels:
     """The functions of the compiled library, float32 and float64, on the CPU.
 
-    ``predictor_forward`` and ``predictor_backward`` are those of ``ops/sphere_predictor.py``.
+    ``predictor_forward`` and ``predictor_backward`` are those of ``ops/sphere_predictor.py``, with
+    ``image`` before them those of ``ops/image_similarity.py``, with ``episode`` those of
+    ``fewshot/inner_loop/chain.py``, and the other four those of ``ops/folded_predictor.py``.
     """
 
     forward: Callable[..., Any]
     backward: Callable[..., Any]
     predictor_forward: Callable[..., Any]
     predictor_backward: Callable[..., Any]
+    image_predictor_forward: Callable[..., Any]
+    image_predictor_backward: Callable[..., Any]
+    predictor_kernels: Callable[..., Any]
+    predictor_inference: Callable[..., Any]
+    layer_inference: Callable[..., Any]
+    unchanged: Callable[..., Any]
+    episode_features: Callable[..., Any]
+    episode_gradients: Callable[..., Any]
 
 
 def load() -> Kernels | None:
@@ -146,7 +157,7 @@ def _flags() -> tuple[str, ...]:
     # PyTorch's parallel loops are inline code written with OpenMP. Linked like this they run in
     # the OpenMP library PyTorch has loaded already, on the same threads.
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
-    return ("-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp", abi, *isa)
+    return ("-std=c++20", "-O3", "-fPIC", "-fopenmp", abi, *isa)
 
 
 def _build(path: Path, flags: tuple[str, ...]) -> None:
@@ -160,23 +171,30 @@ def _build(path: Path, flags: tuple[str, ...]) -> None:
 
     compiler = _compiler()
     _LOGGER.warning(
-        "neural_similarity: building the compiled operator, once, about 15 s (%s)", path
+        "neural_similarity: building the compiled operators, once, up to a minute (%s)", path
     )
     with scratch_folder(path.parent) as scratch:
         built = scratch / path.name
-        command = [*compiler, *flags, str(_SOURCES / "operators.cpp"), "-o", str(built)]
-        command += [f"-I{directory}" for directory in include_paths()]
-        command += [f"-L{directory}" for directory in library_paths()]
-        command += ["-ltorch_cpu", "-lc10"]
-        subprocess.run(
-            command, check=True, capture_output=True, text=True, errors="replace", timeout=600
-        )
+        objects = {source: scratch / f"{source.stem}.o" for source in _SOURCES.glob("*.cpp")}
+        call = [*compiler, *flags, *(f"-I{directory}" for directory in include_paths())]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a compiler
+            calls = [[*call, "-c", str(source), "-o", str(to)] for source, to in objects.items()]
+            list(pool.map(_run, calls))
+        libraries = [*(f"-L{directory}" for directory in library_paths()), "-ltorch_cpu", "-lc10"]
+        files = sorted(map(str, objects.values()))
+        _run([*compiler, *flags, "-shared", *files, "-o", str(built), *libraries])
         digest = built.with_suffix(".sha256")
         digest.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
         for file in (built, digest):  # whatever the umask allows
             file.chmod(file.stat().st_mode & ~0o022)
         built.replace(path)
         digest.replace(path.with_suffix(".sha256"))
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(
+        command, check=True, capture_output=True, text=True, errors="replace", timeout=600
+    )
 
 
 def _compiler() -> list[str]:

@@ -24,7 +24,7 @@ from torch.nn import functional
 from ... import _check
 from ..._shapes import output_size
 from .._transforms import transformed
-from ..modes import exported, immediate
+from ..modes import exported, unobserved
 from . import dispatch, onnx_forms
 from .pieces import format_of, gradient_memory
 
@@ -68,14 +68,37 @@ def similarity_conv2d(
     of the output. Padding is with zeros.
     """
     settings = (stride, padding, dilation, groups, similarity_groups)
-    if immediate(input, weight, similarity):
+    if unobserved(input, weight, similarity):
         # PyTorch's way to the operator takes longer than a small convolution.
+        if torch.is_grad_enabled():
+            return cast(Tensor, _Direct.apply(input, weight, similarity, settings))  # type: ignore[no-untyped-call]
         return cast(Tensor, dispatch.choose(input).forward(input, weight, similarity, *settings))
     if exported():
         return onnx_forms.similarity_conv2d(input, weight, similarity, *settings)
     if transformed():
         return traceable(input, weight, similarity, *settings)
     return cast(Tensor, _FORWARD(input, weight, similarity, *settings))
+
+
+class _Direct(torch.autograd.Function):
+    """The operator without its bookkeeping, where nobody but autograd follows the code."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: Tensor, weight: Tensor, similarity: Tensor, settings: tuple[Any, ...]
+    ) -> Tensor:
+        ctx.save_for_backward(input, weight, similarity)
+        ctx.settings = settings
+        return cast(Tensor, dispatch.choose(input).forward(input, weight, similarity, *settings))
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        operands, mask = ctx.saved_tensors, list(ctx.needs_input_grad[:3])
+        # The operator, if a derivative of this derivative will be taken.
+        direct = not torch.is_grad_enabled() and unobserved(grad_output, *operands)
+        backward = dispatch.choose(operands[0]).backward if direct else _BACKWARD
+        gradients = backward(grad_output, *operands, *ctx.settings, mask)
+        return (*(g if m else None for g, m in zip(gradients, mask, strict=True)), None)
 
 
 def traceable(

@@ -150,9 +150,23 @@ def _factors(g: Geometry, similarity: Tensor, piece: Piece, dtype: torch.dtype) 
     rows = slice(None) if similarity.shape[-2] == 1 else piece.rows
     part = similarity[samples, ..., rows, :].to(dtype)
     if part.dim() == 5:
-        return part.movedim((-2, -1), (1, 2))
+        return _taps_last(part)
     split = part.reshape(part.shape[0], g.outer, g.inner, *g.kernel, *part.shape[2:])
     return split.permute(1, 0, 5, 6, 3, 4, 2)[:, None, ..., None]
+
+
+def _taps_last(matrices: Tensor) -> Tensor:
+    """``(N, K, K, P, Q)`` as ``(N, P, Q, K, K)``.
+
+    A CPU transposes a dense matrix several times as fast as it copies axes in another order.
+    """
+    N, K, _, P, Q = matrices.shape
+    if matrices.device.type != "cpu" or not matrices.is_contiguous():
+        return matrices.movedim((-2, -1), (1, 2))
+    result = matrices.new_empty(N, P * Q, K * K)
+    for source, target in zip(matrices.view(N, K * K, P * Q), result, strict=True):
+        target.copy_(source.t())
+    return result.view(N, P, Q, K, K)
 
 
 def _split(g: Geometry, patches: Tensor) -> Tensor:

@@ -45,8 +45,14 @@ void pack_gradient(const Geometry& g, const T* gy, int64_t positions, T* to) {
   for (int64_t o = 0; o < outputs; o += kColumns<T>) {
     const int64_t count = std::min(kColumns<T>, outputs - o);
     for (int64_t i = 0; i < positions; ++i, to += kColumns<T>) {
-      std::copy_n(gy + i * g.outputs + o, count, to);
-      std::fill(to + count, to + kColumns<T>, T(0));
+      const T* from = gy + i * g.outputs + o;
+      if (count == kColumns<T>) {
+        Vec<T>::loadu(from).store(to);
+        Vec<T>::loadu(from + Vec<T>::size()).store(to + Vec<T>::size());
+      } else {
+        std::copy_n(from, count, to);
+        std::fill(to + count, to + kColumns<T>, T(0));
+      }
     }
   }
 }

@@ -14,6 +14,17 @@ namespace {
 using at::IntArrayRef;
 using at::Tensor;
 
+// Calls f with a zero of the type.
+template <typename F>
+void for_type(at::ScalarType type, const F& f) {
+  if (type == at::kFloat) {
+    f(float());
+  } else {
+    TORCH_CHECK(type == at::kDouble, "float32 and float64 only");
+    f(double());
+  }
+}
+
 struct Geometry {
   int64_t batch, channels, height, width, outputs, groups;
   int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;

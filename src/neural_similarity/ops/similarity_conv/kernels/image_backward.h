@@ -1,9 +1,10 @@
-// The backward pass with one matrix per image.
+// The backward pass with one similarity per image.
 //
-// With the kernels of an image, V = M^T W, its gradients are those of a plain convolution: of the
-// input by V, and of V by the patches as they are. The gradient T of V then gives both others:
+// With the kernels of an image, V = M^T W, its gradients are those of a plain convolution. That of
+// V, called T, is found from the patches as they are, and gives both others:
 //   gM[i, j] = <W[i], T[j]>,  gW[i] += sum_j M[i, j] T[j]
-// A panel holds plain patches: there is nothing to mix at each position.
+// The gradient of the input is a convolution of the output's gradient with V turned around.
+// Nothing is done at each position but multiply-adds of these two convolutions.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -16,231 +17,238 @@
 
 namespace {
 
+// Rows of T for one tile of outputs: sum over positions of x * gy, held in registers. Row r is the
+// element of a patch at offsets[r].
+template <typename T, int R>
+inline void gradient_tile(const T* x, const int64_t* places, int64_t count, const int64_t* offsets,
+                          const T* gy, int64_t gy_row, T* to, bool add) {
+  constexpr int width = Vec<T>::size();
+  Vec<T> sum[R][2];
+  int64_t offset[R];
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+    offset[r] = offsets[r];
+    sum[r][0] = sum[r][1] = Vec<T>(T(0));
+  }
+  for (int64_t i = 0; i < count; ++i, gy += gy_row) {
+    const T* patch = x + places[i];
+    const Vec<T> left = Vec<T>::loadu(gy), right = Vec<T>::loadu(gy + width);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      const Vec<T> element(patch[offset[r]]);
+      sum[r][0] = at::vec::fmadd(element, left, sum[r][0]);
+      sum[r][1] = at::vec::fmadd(element, right, sum[r][1]);
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      T* place = to + r * kColumns<T> + v * width;
+      (add ? Vec<T>::loadu(place) + sum[r][v] : sum[r][v]).store(place);
+    }
+  }
+}
+
+template <typename T, int R = kRows>
+void gradient_rows(int64_t rows, const T* x, const int64_t* places, int64_t count,
+                   const int64_t* offsets, const T* gy, int64_t gy_row, T* to, bool add) {
+  if constexpr (R > 1) {
+    if (rows < R) {
+      gradient_rows<T, R - 1>(rows, x, places, count, offsets, gy, gy_row, to, add);
+      return;
+    }
+  }
+  gradient_tile<T, R>(x, places, count, offsets, gy, gy_row, to, add);
+}
+
+// Returns <weight, gradient>, and adds scale * gradient to gw, unless null. The size is a multiple of
+// kColumns.
 template <typename T>
-class ImageBackwardWorker {
- public:
-  ImageBackwardWorker(const Geometry& g, const Blocking<T>& blocking,
-                      const PackedWeight<T>& forward, const PackedWeight<T>& transposed,
-                      const SimilarityView<T>& view, Wanted wanted, T* memory, T* gw, T* gm)
-      : g_(g), blocking_(blocking), forward_(forward), transposed_(transposed), view_(view),
-        wanted_(wanted), positions_(g, view, blocking.positions), panel_(memory),
-        packed_gy_(panel_ + round_up(blocking.positions * blocking.row + kColumns<T>, 64)),
-        kernels_(packed_gy_ + blocking.positions * padded_outputs(g)),
-        gradient_(kernels_ + round_up(transposed.size(), 64)), gw_(gw), gm_(gm),
-        padding_(g.group_channels(), T(0)) {}
-
-  static int64_t size(const Geometry& g, const Blocking<T>& blocking,
-                      const PackedWeight<T>& transposed) {
-    return round_up(blocking.positions * blocking.row + kColumns<T>, 64) +
-        blocking.positions * padded_outputs(g) + round_up(transposed.size(), 64) +
-        weight_size(g);
-  }
-
-  // Elements of a gradient of the kernels: [group][tile of outputs][tap][channel][output in tile],
-  // the order of the weights in the forward pass.
-  static int64_t weight_size(const Geometry& g) {
-    return g.groups * padded_outputs(g) * g.taps() * g.group_channels();
-  }
-
-  // One image; its gradient gx is cleared here.
-  void run(int64_t n, const T* gy, const T* x, T* gx) {
-    const T* matrix = view_.image(g_, n);
-    if (wanted_.input) {
-      mix_transposed(matrix);
-      const int64_t sample = g_.channels * g_.height * g_.width;
-      std::fill_n(gx + n * sample, sample, T(0));
-    }
-    const bool kernels = wanted_.weight || wanted_.similarity;
-    if (kernels) {
-      std::fill_n(gradient_, weight_size(g_), T(0));
-    }
-    const int64_t last = (n + 1) * g_.places();
-    for (int64_t start = n * g_.places(); start < last; start += blocking_.positions) {
-      positions_.locate(start, std::min(blocking_.positions, last - start));
-      for (int64_t group = 0; group < g_.groups; ++group) {
-        const int64_t channel = group * g_.group_channels();
-        run_group(group, gy + start * g_.outputs + group * g_.group_outputs(), x + channel,
-                  wanted_.input ? gx + channel : nullptr, kernels);
+inline T dot_and_add(const T* weight, const T* gradient, T scale, T* gw, int64_t size) {
+  constexpr int width = Vec<T>::size();
+  const Vec<T> factor(scale);
+  Vec<T> sums[2] = {Vec<T>(T(0)), Vec<T>(T(0))};
+  for (int64_t i = 0; i < size; i += kColumns<T>) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      const int64_t place = i + v * width;
+      const Vec<T> value = Vec<T>::loadu(gradient + place);
+      sums[v] = at::vec::fmadd(Vec<T>::loadu(weight + place), value, sums[v]);
+      if (gw) {
+        at::vec::fmadd(factor, value, Vec<T>::loadu(gw + place)).store(gw + place);
       }
     }
-    if (wanted_.similarity) {
-      add_matrix_gradient(gm_ + (g_.shared ? 0 : n) * g_.entries());
+  }
+  return sum_of(sums[0] + sums[1]);
+}
+
+// Finds the gradients of weight and similarity, for a tile of outputs at a time.
+template <typename T>
+class KernelGradientWorker {
+ public:
+  KernelGradientWorker(const Geometry& g, const PackedWeight<T>& weight,
+                       const SimilarityView<T>& view, Wanted wanted, T* memory, T* gw, T* gm)
+      : g_(g), weight_(weight), view_(view), wanted_(wanted), gradient_(memory),
+        packed_gy_(memory + tile_size(g)),
+        bands_(g, packed_gy_ + Bands<T>::most_places(g) * kColumns<T>, true), gw_(gw), gm_(gm) {
+    for (int64_t k = 0; k < g.taps(); ++k) {
+      for (int64_t c = 0; c < g.group_channels(); ++c) {
+        offsets_.push_back(bands_.taps()[k] + c);
+        tap_of_.push_back(k);
+      }
     }
-    if (wanted_.weight) {
-      add_weight_gradient(matrix);
+    for (int64_t lane = 0; !g.full && lane < g.lanes; ++lane) {
+      entries_.push_back(lane * g.similarity_groups / g.lanes * g.taps());
     }
+  }
+
+  static int64_t size(const Geometry& g) {
+    return tile_size(g) + Bands<T>::most_places(g) * kColumns<T> + Bands<T>::size(g);
+  }
+
+  // Elements of gw: [group][tile of outputs][tap][channel][output in tile], as the packed weights.
+  static int64_t weight_size(const Geometry& g) {
+    return g.groups * ceil_div(g.group_outputs(), kColumns<T>) * tile_size(g);
+  }
+
+  void run(Range batch, const T* gy, const T* x) {
+    const int64_t tiles = ceil_div(g_.group_outputs(), kColumns<T>);
+    bands_.for_each(batch, x, [&](Range images, Range rows) {
+      const int64_t count = (rows.end - rows.begin) * g_.out_w;
+      for (int64_t i = 0; i < g_.groups * tiles; ++i) {
+        const int64_t group = i / tiles, o = i % tiles * kColumns<T>;
+        for (int64_t n = images.begin; n < images.end; ++n) {
+          const T* upper = gy + (n * g_.places() + rows.begin * g_.out_w) * g_.outputs +
+              group * g_.group_outputs() + o;
+          const T* patches = bands_.of(n) + group * g_.group_channels();
+          if (o + kColumns<T> <= g_.group_outputs()) {
+            find_gradient(patches, count, upper, g_.outputs);
+          } else {
+            pack(upper, count, g_.group_outputs() - o);
+            find_gradient(patches, count, packed_gy_, kColumns<T>);
+          }
+          use_gradient(n, group, i % tiles);
+        }
+      }
+    });
   }
 
  private:
-  static int64_t padded_outputs(const Geometry& g) {
-    return round_up(g.group_outputs(), kColumns<T>);
+  // Positions at once: few enough that patches and gradients stay in the first-level cache.
+  static constexpr int64_t kPositions = 96;
+
+  static int64_t tile_size(const Geometry& g) {
+    return g.taps() * g.group_channels() * kColumns<T>;
   }
   int64_t tap_size() const { return g_.group_channels() * kColumns<T>; }
 
-  // Kernels of the image in the order of the transposed weights. A tile holds channels of one tap.
-  void mix_transposed(const T* matrix) {
-    const int64_t taps = g_.taps(), outputs = g_.group_outputs();
-    const int64_t tiles = g_.group_channels() / kColumns<T>;
-    for (int64_t group = 0; group < g_.groups; ++group) {
-      for (int64_t tile = 0; tile < tiles; ++tile) {
-        for (int64_t j = 0; j < taps; ++j) {
-          T* to = kernels_ + (patches(group, j, tile) - patches(0, 0, 0));
-          scaled(to, matrix[j], patches(group, 0, tile), outputs * kColumns<T>);
-          for (int64_t i = 1; i < taps; ++i) {
-            add_scaled(to, matrix[i * taps + j], patches(group, i, tile), outputs * kColumns<T>);
-          }
-        }
+  // A tile cut short by the edge, with zeros past it.
+  void pack(const T* gy, int64_t count, int64_t columns) {
+    T* to = packed_gy_;
+    for (int64_t i = 0; i < count; ++i, gy += g_.outputs, to += kColumns<T>) {
+      std::copy_n(gy, columns, to);
+      std::fill(to + columns, to + kColumns<T>, T(0));
+    }
+  }
+
+  void find_gradient(const T* x, int64_t count, const T* gy, int64_t gy_row) {
+    const int64_t cuts = ceil_div(count, kPositions);
+    const int64_t rows = g_.taps() * g_.group_channels(), parts = ceil_div(rows, kRows);
+    for (int64_t cut = 0; cut < cuts; ++cut) {
+      for (int64_t part = 0; part < parts; ++part) {
+        const int64_t first = rows * part / parts, last = rows * (part + 1) / parts;
+        const Range some = bands_.facing(count * cut / cuts, count * (cut + 1) / cuts,
+                                         tap_of_[first], tap_of_[last - 1] + 1);
+        gradient_rows<T>(last - first, x, bands_.places() + some.begin, some.end - some.begin,
+                         &offsets_[first], gy + some.begin * gy_row, gy_row,
+                         gradient_ + first * kColumns<T>, cut > 0);
       }
     }
   }
 
-  const T* patches(int64_t group, int64_t tap, int64_t tile) const {
-    const int64_t tiles = g_.group_channels() / kColumns<T>;
-    return transposed_.patches(group, tap / blocking_.taps, tap % blocking_.taps * tiles + tile);
-  }
-
-  void run_group(int64_t group, const T* gy, const T* x, T* gx, bool kernels) {
-    if (kernels) {
-      pack_gradient(g_, gy, positions_.count(), packed_gy_);
+  // From T, for one tile of outputs.
+  void use_gradient(int64_t n, int64_t group, int64_t tile) {
+    const T* weight = weight_.outputs(group, tile, 0);
+    const T* factors = view_.image(g_, n);
+    T* gm = gm_ + (g_.shared ? 0 : n) * g_.entries();
+    T* gw = gw_ ? gw_ + (weight - weight_.outputs(0, 0, 0)) : nullptr;
+    if (!g_.full) {
+      use_diagonal(weight, factors, group, gw, gm);
+      return;
     }
-    for (int64_t first = 0; first < g_.taps(); first += blocking_.taps) {
-      const int64_t last = std::min(first + blocking_.taps, g_.taps());
-      if (gx) {
-        spread_gy(group, gy, first, last);
-        add_to_input(gx, first, last);
-      }
-      if (kernels) {
-        gather(x, first, last);
-        add_kernel_gradient(group, first, last);
-      }
+    if (wanted_.similarity) {
+      add_matrix_gradient(weight, gm);
+    }
+    for (int64_t c = 0; wanted_.weight && c < tap_size(); c += kColumns<T>) {
+      product({factors, g_.taps(), 1}, g_.taps(), gradient_ + c, tap_size(), g_.taps(), gw + c,
+              tap_size(), kColumns<T>, true);
     }
   }
 
-  // The gradient of the patches: panel = gy V^T
-  void spread_gy(int64_t group, const T* gy, int64_t first, int64_t last) {
-    const T* from = kernels_ + (patches(group, first, 0) - patches(0, 0, 0));
-    const int64_t step = g_.group_outputs() * kColumns<T>;
-    for (int64_t i = 0; i < (last - first) * g_.group_channels(); i += kColumns<T>, from += step) {
-      product({gy, g_.outputs, 1}, positions_.count(), from, kColumns<T>, g_.group_outputs(),
-              panel_ + i, blocking_.row, kColumns<T>, false);
-    }
-  }
-
-  void add_to_input(T* gx, int64_t first, int64_t last) {
-    for (int64_t i = 0; i < positions_.count(); ++i) {
-      const T* from = panel_ + i * blocking_.row;
-      for (int64_t k = first; k < last; ++k, from += g_.group_channels()) {
-        if (positions_.patch(i)[k] >= 0) {
-          add(gx + positions_.patch(i)[k], from, g_.group_channels());
-        }
+  void use_diagonal(const T* weight, const T* factors, int64_t group, T* gw, T* gm) {
+    const int64_t lanes = g_.panel_lanes(), size = tap_size() / lanes, first = g_.first_lane(group);
+    const T* from = gradient_;
+    for (int64_t k = 0; k < g_.taps(); ++k) {
+      for (int64_t lane = first; lane < first + lanes; ++lane, from += size, weight += size) {
+        T* to = gw ? gw + (from - gradient_) : nullptr;
+        gm[entries_[lane] + k] += dot_and_add(weight, from, factors[k * g_.lanes + lane], to, size);
       }
     }
   }
 
-  void gather(const T* x, int64_t first, int64_t last) {
-    for (int64_t i = 0; i < positions_.count(); ++i) {
-      T* to = panel_ + i * blocking_.row;
-      for (int64_t k = first; k < last; ++k, to += g_.group_channels()) {
-        const int64_t place = positions_.patch(i)[k];
-        std::copy_n(place < 0 ? padding_.data() : x + place, g_.group_channels(), to);
+  void add_matrix_gradient(const T* weight, T* gm) {
+    const int64_t taps = g_.taps();
+    for (int64_t i = 0; i < taps; ++i) {
+      int64_t j = 0;
+      for (; j + 3 <= taps; j += 3) {
+        add_dots<T, 1, 3>(gm + i * taps + j, taps, weight + i * tap_size(), tap_size(),
+                          gradient_ + j * tap_size(), tap_size(), tap_size());
       }
-    }
-  }
-
-  // T += panel^T gy
-  void add_kernel_gradient(int64_t group, int64_t first, int64_t last) {
-    const int64_t tiles = padded_outputs(g_) / kColumns<T>;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      product({panel_, 1, blocking_.row}, (last - first) * g_.group_channels(),
-              packed_gy_ + tile * positions_.count() * kColumns<T>, kColumns<T>,
-              positions_.count(),
-              gradient_ + ((group * tiles + tile) * g_.taps() + first) * tap_size(), kColumns<T>,
-              kColumns<T>, true);
-    }
-  }
-
-  void add_matrix_gradient(T* gm) {
-    const int64_t taps = g_.taps(), tiles = padded_outputs(g_) / kColumns<T>;
-    for (int64_t tile = 0; tile < g_.groups * tiles; ++tile) {
-      const T* weight = forward_.outputs(tile / tiles, tile % tiles, 0);
-      const T* gradient = gradient_ + tile * taps * tap_size();
-      for (int64_t i = 0; i < taps; ++i) {
-        int64_t j = 0;
-        for (; j + 3 <= taps; j += 3) {
-          add_dots<T, 1, 3>(gm + i * taps + j, taps, weight + i * tap_size(), tap_size(),
-                            gradient + j * tap_size(), tap_size(), tap_size());
-        }
-        for (; j < taps; ++j) {
-          add_dots<T, 1, 1>(gm + i * taps + j, taps, weight + i * tap_size(), tap_size(),
-                            gradient + j * tap_size(), tap_size(), tap_size());
-        }
-      }
-    }
-  }
-
-  void add_weight_gradient(const T* matrix) {
-    const int64_t taps = g_.taps(), tiles = padded_outputs(g_) / kColumns<T>;
-    for (int64_t tile = 0; tile < g_.groups * tiles; ++tile) {
-      const int64_t start = tile * taps * tap_size();
-      for (int64_t c = 0; c < tap_size(); c += kColumns<T>) {
-        product({matrix, taps, 1}, taps, gradient_ + start + c, tap_size(), taps, gw_ + start + c,
-                tap_size(), kColumns<T>, true);
+      for (; j < taps; ++j) {
+        add_dots<T, 1, 1>(gm + i * taps + j, taps, weight + i * tap_size(), tap_size(),
+                          gradient_ + j * tap_size(), tap_size(), tap_size());
       }
     }
   }
 
   const Geometry& g_;
-  const Blocking<T>& blocking_;
-  const PackedWeight<T>& forward_;
-  const PackedWeight<T>& transposed_;
+  const PackedWeight<T>& weight_;
   const SimilarityView<T>& view_;
   Wanted wanted_;
-  Positions<T> positions_;
-  T* panel_;
+  T* gradient_;  // T, of one tile of outputs
   T* packed_gy_;
-  T* kernels_;
-  T* gradient_;
+  Bands<T> bands_;
   T* gw_;
   T* gm_;
-  std::vector<T> padding_;
+  std::vector<int64_t> offsets_;  // of (tap, channel) in a patch
+  std::vector<int64_t> tap_of_;   // of (tap, channel)
+  std::vector<int64_t> entries_;  // of a lane in gm, at tap 0
 };
 
-// Whether the kernels of an image can be mixed tile by tile, and whether that pays: they and their
-// gradient should fit the second-level cache.
+// gw and gm
 template <typename T>
-bool worth_own_gradients(const Geometry& g) {
-  constexpr int64_t kMostBytes = 192 * 1024;
-  const int64_t bytes =
-      g.outputs * g.group_channels() * g.taps() * static_cast<int64_t>(sizeof(T));
-  return g.full && worth_own_kernels(g) && g.group_channels() % kColumns<T> == 0 &&
-      bytes <= kMostBytes;
-}
-
-template <typename T>
-void backward_images(const Geometry& g, const Tensor& grad_output, const Tensor& input,
-                     const Tensor& weight, const Tensor& similarity, Wanted wanted, Tensor& gx,
-                     Tensor& gw, Tensor& gm) {
-  using Worker = ImageBackwardWorker<T>;
+void kernel_gradients(const Geometry& g, const Tensor& grad_output, const Tensor& input,
+                      const Tensor& weight, const SimilarityView<T>& view, Wanted wanted,
+                      Tensor& gw, Tensor& gm) {
+  using Worker = KernelGradientWorker<T>;
   const Blocking<T> blocking(g);
-  const PackedWeight<T> forward(g, blocking, weight, /*transposed=*/false);
-  const PackedWeight<T> transposed(g, blocking, weight, /*transposed=*/true);
-  const SimilarityView<T> view(g, similarity);
+  const PackedWeight<T> packed(g, blocking, weight, /*transposed=*/false);
   const int64_t slots = std::min<int64_t>(at::get_num_threads(), g.batch);
-  Scratch<T> scratch(input, slots, Worker::size(g, blocking, transposed));
-  const Tensor partial_gw = at::zeros({slots, Worker::weight_size(g)}, input.options());
-  const Tensor partial_gm = at::zeros({slots, similarity.numel()}, input.options());
+  Scratch<T> scratch(input, slots, Worker::size(g));
+  const int64_t gw_size = wanted.weight ? Worker::weight_size(g) : 0;
+  const int64_t gm_size = g.entries() * (g.shared ? 1 : g.batch);
+  const Tensor partial_gw = at::zeros({slots, gw_size}, input.options());
+  // Images have gradients of their own; only one that serves all is a sum over the workers.
+  const Tensor partial_gm = at::zeros({g.shared ? slots : 1, gm_size}, input.options());
   const T* gy = grad_output.const_data_ptr<T>();
   const T* x = input.const_data_ptr<T>();
-  T* to_gx = wanted.input ? gx.mutable_data_ptr<T>() : nullptr;
   at::parallel_for(0, slots, 1, [&](int64_t begin, int64_t end) {
     for (int64_t slot = begin; slot < end; ++slot) {
-      Worker worker(g, blocking, forward, transposed, view, wanted, scratch.slot(slot),
-                    partial_gw.mutable_data_ptr<T>() + slot * partial_gw.size(1),
-                    partial_gm.mutable_data_ptr<T>() + slot * partial_gm.size(1));
-      const Range mine = share(g.batch, slots, slot, 1);
-      for (int64_t n = mine.begin; n < mine.end; ++n) {
-        worker.run(n, gy, x, to_gx);
-      }
+      Worker worker(g, packed, view, wanted, scratch.slot(slot),
+                    wanted.weight ? partial_gw.mutable_data_ptr<T>() + slot * gw_size : nullptr,
+                    partial_gm.mutable_data_ptr<T>() + (g.shared ? slot * gm_size : 0));
+      worker.run(share(g.batch, slots, slot, 1), gy, x);
     }
   });
   if (wanted.weight) {
@@ -255,6 +263,108 @@ void backward_images(const Geometry& g, const Tensor& grad_output, const Tensor&
   if (wanted.similarity) {
     gm.copy_(partial_gm.sum(0).view(gm.sizes()));
   }
+}
+
+// The convolution that turns the output's gradient into the input's, if it is one.
+Geometry turned_geometry(const Geometry& g) {
+  Geometry turned = g;
+  std::swap(turned.channels, turned.outputs);
+  std::swap(turned.height, turned.out_h);
+  std::swap(turned.width, turned.out_w);
+  turned.pad_h = (g.kernel_h - 1) * g.dilation_h - g.pad_h;
+  turned.pad_w = (g.kernel_w - 1) * g.dilation_w - g.pad_w;
+  return turned;
+}
+
+bool can_turn(const Geometry& g) {
+  const Geometry turned = turned_geometry(g);
+  return g.stride_h == 1 && g.stride_w == 1 && turned.pad_h >= 0 && turned.pad_w >= 0;
+}
+
+// The kernels of an image, turned around: its taps in reverse, outputs and channels exchanged.
+template <typename T>
+struct TurnedKernels {
+  const Geometry& g;  // of the turned convolution
+  const PackedWeight<T>& weight;
+  const SimilarityView<T>& view;
+  std::vector<int64_t> lane_of;  // of every channel
+
+  TurnedKernels(const Geometry& g, const PackedWeight<T>& weight, const SimilarityView<T>& view)
+      : g(g), weight(weight), view(view) {
+    for (int64_t c = 0; c < g.outputs; ++c) {
+      lane_of.push_back(c * g.lanes / g.outputs);
+    }
+  }
+
+  void operator()(int64_t n, int64_t group, int64_t tile, T* to) const {
+    const T* from = weight.outputs(group, tile, 0);
+    const T* factors = view.image(g, n);
+    const int64_t taps = g.taps(), row = g.group_channels() * kColumns<T>;
+    if (g.full) {
+      for (int64_t i = 0; i < row; i += kColumns<T>) {
+        product({factors + taps * taps - 1, -1, -taps}, taps, from + i, row, taps, to + i, row,
+                kColumns<T>, false);
+      }
+      return;
+    }
+    const int64_t first = group * g.group_outputs() + tile * kColumns<T>;
+    const int64_t last = std::min(first + kColumns<T>, (group + 1) * g.group_outputs());
+    constexpr int width = Vec<T>::size();
+    for (int64_t k = taps - 1; k >= 0; --k) {
+      T scale[kColumns<T>] = {};
+      for (int64_t c = first; c < last; ++c) {
+        scale[c - first] = factors[k * g.lanes + lane_of[c]];
+      }
+      const Vec<T> left = Vec<T>::loadu(scale), right = Vec<T>::loadu(scale + width);
+      for (int64_t i = 0; i < row; i += kColumns<T>, from += kColumns<T>, to += kColumns<T>) {
+        (left * Vec<T>::loadu(from)).store(to);
+        (right * Vec<T>::loadu(from + width)).store(to + width);
+      }
+    }
+  }
+};
+
+template <typename T>
+void turned_gradient(const Geometry& g, const Tensor& grad_output, const Tensor& weight,
+                     const SimilarityView<T>& view, Tensor& gx) {
+  const Geometry turned = turned_geometry(g);
+  const Tensor weights =
+      weight.view({g.groups, g.group_outputs(), g.group_channels(), g.taps()})
+          .flip({3})
+          .transpose(1, 2)
+          .reshape({g.channels, g.group_outputs(), g.kernel_h, g.kernel_w})
+          .contiguous();
+  const Blocking<T> blocking(turned);
+  const PackedWeight<T> packed(turned, blocking, weights, /*transposed=*/false);
+  convolve_images(turned, blocking, grad_output, TurnedKernels<T>(turned, packed, view), true, gx);
+}
+
+// Whether this way is exact: with NaN or infinity in the kernels, the zeros around the gradient
+// would spread them. False also if such a number turns up in the results.
+template <typename T>
+bool backward_images(const Geometry& g, const Tensor& grad_output, const Tensor& input,
+                     const Tensor& weight, const Tensor& similarity, Wanted wanted, Tensor& gx,
+                     Tensor& gw, Tensor& gm) {
+  const SimilarityView<T> view(g, similarity);
+  if (!finite_kernels(weight, view)) {
+    return false;
+  }
+  if (wanted.weight || wanted.similarity) {
+    kernel_gradients(g, grad_output, input, weight, view, wanted, gw, gm);
+    constexpr T most = std::numeric_limits<T>::max();
+    if (!all_within(gw.const_data_ptr<T>(), gw.numel(), most) ||
+        !all_within(gm.const_data_ptr<T>(), gm.numel(), most)) {
+      return false;
+    }
+  }
+  if (wanted.input && can_turn(g) && g.group_channels() >= Vec<T>::size()) {
+    turned_gradient(g, grad_output, weight, view, gx);
+  } else if (wanted.input) {
+    Tensor none;
+    backward_typed<T>(g, grad_output, input, weight, similarity, {true, false, false}, gx, none,
+                      none);
+  }
+  return true;
 }
 
 }  // namespace

@@ -6,9 +6,7 @@
 
 #include <ATen/Parallel.h>
 
-#include <vector>
-
-#include "forward.h"
+#include "image_bands.h"
 
 namespace {
 
@@ -25,9 +23,14 @@ void image_kernels(const Geometry& g, const T* weight, int64_t group, const T* f
   }
   const int64_t lanes = g.panel_lanes(), width = row / lanes;
   factors += g.first_lane(group);
+  const std::integral_constant<int64_t, kColumns<T>> one_channel;
   for (int64_t j = 0; j < taps; ++j, factors += g.lanes) {
     for (int64_t lane = 0; lane < lanes; ++lane, to += width, weight += width) {
-      scaled(to, factors[lane], weight, width);
+      if (width == one_channel) {
+        scaled(to, factors[lane], weight, one_channel);
+      } else {
+        scaled(to, factors[lane], weight, width);
+      }
     }
   }
 }
@@ -113,121 +116,73 @@ void direct_rows(int64_t rows, const Patches<T>& from, const T* kernels, T* y, i
   }
 }
 
-// Convolves images, each with its own kernels. They are taken in pieces whose padded copies fit the
-// second-level cache: some images, or some rows of one. For a tile of outputs at a time, the
-// kernels of every image are computed and used, so that they never leave that cache either.
+// Makes the kernels of images from the weights of all.
+template <typename T>
+struct ForwardKernels {
+  const Geometry& g;
+  const PackedWeight<T>& weight;
+  const SimilarityView<T>& view;
+
+  void operator()(int64_t n, int64_t group, int64_t tile, T* to) const {
+    image_kernels(g, weight.outputs(group, tile, 0), group, view.image(g, n), to);
+  }
+};
+
+// Convolves images, each with its own kernels. For a tile of outputs at a time, the kernels of
+// every image of a piece are computed and used, so that they never leave the second-level cache.
 template <typename T>
 class ImageWorker {
  public:
-  ImageWorker(const Geometry& g, const Blocking<T>& blocking, const PackedWeight<T>& weight,
-              T* memory)
-      : g_(g), weight_(weight), block_(blocking.taps), width_(g.width + 2 * g.pad_w),
-        rows_(band_rows(g)), images_(images_at_once(g)), kernels_(memory),
-        bands_(memory + kernels_size(g)) {
-    for (int64_t k = 0; k < g.taps(); ++k) {
-      taps_.push_back((k / g.kernel_w * g.dilation_h * width_ + k % g.kernel_w * g.dilation_w) *
-                      g.channels);
-    }
-    for (int64_t i = 0; i < rows_ * g.out_w; ++i) {
-      places_.push_back(
-          (i / g.out_w * g.stride_h * width_ + i % g.out_w * g.stride_w) * g.channels);
-    }
-  }
+  ImageWorker(const Geometry& g, const Blocking<T>& blocking, T* memory, bool finite)
+      : g_(g), block_(blocking.taps), kernels_(memory),
+        bands_(g, memory + kernels_size(g), finite) {}
 
-  static int64_t size(const Geometry& g) {
-    return kernels_size(g) + images_at_once(g) * band_size(g, band_rows(g));
-  }
+  static int64_t size(const Geometry& g) { return kernels_size(g) + Bands<T>::size(g); }
 
-  void run(Range images, const T* x, const SimilarityView<T>& view, T* y) {
-    for (int64_t n = images.begin; n < images.end; n += images_) {
-      const Range some{n, std::min(n + images_, images.end)};
-      for (int64_t top = 0; top < g_.out_h; top += rows_) {
-        run_piece(some, {top, std::min(top + rows_, g_.out_h)}, x, view, y);
+  // `make_kernels(image, group, tile, to)` writes [tap][channel][output in tile].
+  template <typename F>
+  void run(Range batch, const T* x, const F& make_kernels, T* y) {
+    const int64_t tiles = ceil_div(g_.group_outputs(), kColumns<T>);
+    bands_.for_each(batch, x, [&](Range images, Range rows) {
+      for (int64_t i = 0; i < g_.groups * tiles; ++i) {
+        const int64_t group = i / tiles, o = i % tiles * kColumns<T>;
+        for (int64_t n = images.begin; n < images.end; ++n) {
+          make_kernels(n, group, i % tiles, kernels_);
+          run_band(bands_.of(n) + group * g_.group_channels(), (rows.end - rows.begin) * g_.out_w,
+                   y + (n * g_.places() + rows.begin * g_.out_w) * g_.outputs +
+                       group * g_.group_outputs() + o,
+                   std::min(kColumns<T>, g_.group_outputs() - o));
+        }
       }
-    }
+    });
   }
 
  private:
-  static constexpr int64_t kPieceBytes = 160 * 1024;
-
   static int64_t kernels_size(const Geometry& g) {
     return round_up(g.taps() * g.group_channels() * kColumns<T>, 64);
-  }
-  static int64_t input_rows(const Geometry& g, int64_t output_rows) {
-    return (output_rows - 1) * g.stride_h + (g.kernel_h - 1) * g.dilation_h + 1;
-  }
-  static int64_t band_size(const Geometry& g, int64_t output_rows) {
-    return input_rows(g, output_rows) * (g.width + 2 * g.pad_w) * g.channels;
-  }
-  static int64_t band_rows(const Geometry& g) {
-    int64_t rows = g.out_h;
-    while (rows > 1 && band_size(g, rows) * static_cast<int64_t>(sizeof(T)) > kPieceBytes) {
-      rows = ceil_div(rows, 2);
-    }
-    return rows;
-  }
-  static int64_t images_at_once(const Geometry& g) {
-    const int64_t bytes = band_size(g, band_rows(g)) * static_cast<int64_t>(sizeof(T));
-    return band_rows(g) < g.out_h ? 1 : std::max<int64_t>(kPieceBytes / bytes, 1);
-  }
-
-  void run_piece(Range images, Range rows, const T* x, const SimilarityView<T>& view, T* y) {
-    const int64_t band = band_size(g_, rows.end - rows.begin);
-    for (int64_t n = images.begin; n < images.end; ++n) {
-      pad(x + n * g_.channels * g_.height * g_.width, rows, bands_ + (n - images.begin) * band);
-    }
-    const int64_t tiles = ceil_div(g_.group_outputs(), kColumns<T>);
-    for (int64_t i = 0; i < g_.groups * tiles; ++i) {
-      const int64_t group = i / tiles, o = i % tiles * kColumns<T>;
-      for (int64_t n = images.begin; n < images.end; ++n) {
-        image_kernels(g_, weight_.outputs(group, i % tiles, 0), group, view.image(g_, n), kernels_);
-        run_band(bands_ + (n - images.begin) * band + group * g_.group_channels(),
-                 (rows.end - rows.begin) * g_.out_w,
-                 y + (n * g_.places() + rows.begin * g_.out_w) * g_.outputs +
-                     group * g_.group_outputs() + o,
-                 std::min(kColumns<T>, g_.group_outputs() - o));
-      }
-    }
   }
 
   // The positions of a band, cut into tiles of nearly equal length.
   void run_band(const T* x, int64_t count, T* y, int64_t columns) {
     const int64_t cuts = ceil_div(count, kRows);
-    for (int64_t cut = 0; cut < cuts; ++cut) {
-      const int64_t begin = count * cut / cuts, end = count * (cut + 1) / cuts;
-      for (int64_t first = 0; first < g_.taps(); first += block_) {
-        const int64_t last = std::min(first + block_, g_.taps());
-        const Patches<T> patches{x, &places_[begin], &taps_[0] + first, &taps_[0] + last,
-                                 g_.group_channels()};
-        direct_rows<T>(end - begin, patches, kernels_ + first * g_.group_channels() * kColumns<T>,
+    for (int64_t first = 0; first < g_.taps(); first += block_) {
+      const int64_t last = std::min(first + block_, g_.taps());
+      for (int64_t cut = 0; cut < cuts; ++cut) {
+        const int64_t begin = count * cut / cuts, end = count * (cut + 1) / cuts;
+        const Range seen = bands_.seen(begin, end, first, last);
+        const Patches<T> patches{x, bands_.places() + begin, bands_.taps() + seen.begin,
+                                 bands_.taps() + seen.end, g_.group_channels()};
+        direct_rows<T>(end - begin, patches,
+                       kernels_ + seen.begin * g_.group_channels() * kColumns<T>,
                        y + begin * g_.outputs, g_.outputs, columns, first > 0);
       }
     }
   }
 
-  // The input rows that some output rows need, with zeros around them.
-  void pad(const T* x, Range rows, T* to) {
-    const int64_t side = g_.pad_w * g_.channels, inner = g_.width * g_.channels;
-    const int64_t top = rows.begin * g_.stride_h - g_.pad_h;
-    const int64_t bottom = top + input_rows(g_, rows.end - rows.begin);
-    for (int64_t row = top; row < bottom; ++row, to += inner + 2 * side) {
-      if (row < 0 || row >= g_.height) {
-        std::fill_n(to, inner + 2 * side, T(0));
-        continue;
-      }
-      std::fill_n(to, side, T(0));
-      std::copy_n(x + row * inner, inner, to + side);
-      std::fill_n(to + side + inner, side, T(0));
-    }
-  }
-
   const Geometry& g_;
-  const PackedWeight<T>& weight_;
   int64_t block_;  // taps that are summed before they are added to other sums
-  int64_t width_, rows_, images_;
   T* kernels_;
-  T* bands_;
-  std::vector<int64_t> taps_, places_;  // offsets of taps in a patch, of patches in a band
+  Bands<T> bands_;
 };
 
 // Whether kernels of their own pay for every image: with few positions they would cost more than
@@ -236,22 +191,30 @@ bool worth_own_kernels(const Geometry& g) {
   return g.per_image() && !g.depthwise() && g.places() >= 36 && g.batch >= at::get_num_threads();
 }
 
-template <typename T>
-void forward_images(const Geometry& g, const Tensor& input, const Tensor& weight,
-                    const Tensor& similarity, Tensor& output) {
-  const Blocking<T> blocking(g);
-  const PackedWeight<T> packed(g, blocking, weight, /*transposed=*/false);
-  const SimilarityView<T> view(g, similarity);
+// Convolve a batch, each image with the kernels that `make_kernels` gives it; `finite` ones or not.
+template <typename T, typename F>
+void convolve_images(const Geometry& g, const Blocking<T>& blocking, const Tensor& input,
+                     const F& make_kernels, bool finite, Tensor& output) {
   const int64_t slots = std::min<int64_t>(at::get_num_threads(), g.batch);
   Scratch<T> scratch(input, slots, ImageWorker<T>::size(g));
   const T* x = input.const_data_ptr<T>();
   T* y = output.mutable_data_ptr<T>();
   at::parallel_for(0, slots, 1, [&](int64_t begin, int64_t end) {
     for (int64_t slot = begin; slot < end; ++slot) {
-      ImageWorker<T> worker(g, blocking, packed, scratch.slot(slot));
-      worker.run(share(g.batch, slots, slot, 1), x, view, y);
+      ImageWorker<T> worker(g, blocking, scratch.slot(slot), finite);
+      worker.run(share(g.batch, slots, slot, 1), x, make_kernels, y);
     }
   });
+}
+
+template <typename T>
+void forward_images(const Geometry& g, const Tensor& input, const Tensor& weight,
+                    const Tensor& similarity, Tensor& output) {
+  const Blocking<T> blocking(g);
+  const PackedWeight<T> packed(g, blocking, weight, /*transposed=*/false);
+  const SimilarityView<T> view(g, similarity);
+  convolve_images(g, blocking, input, ForwardKernels<T>{g, packed, view},
+                  finite_kernels(weight, view), output);
 }
 
 }  // namespace

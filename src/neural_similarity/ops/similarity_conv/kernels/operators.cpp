@@ -30,7 +30,8 @@
 #include "forward.h"
 #include "image_backward.h"
 #include "image_forward.h"
-#include "predictor.h"
+#include "operators.h"
+#include "planar.h"
 
 namespace {
 
@@ -38,29 +39,6 @@ namespace {
 at::MemoryFormat format_of(const Tensor& input) {
   const bool last = input.stride(1) == 1 && input.stride(3) != 1;
   return last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
-}
-
-Tensor forward(const Tensor& input, const Tensor& weight, const Tensor& similarity,
-               IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups,
-               int64_t similarity_groups) {
-  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups,
-                                 similarity_groups);
-  const Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
-  const bool in_place = weight.is_contiguous(at::MemoryFormat::ChannelsLast) && !g.depthwise();
-  const Tensor w = in_place ? weight : weight.contiguous();
-  Tensor y = at::empty({g.batch, g.outputs, g.out_h, g.out_w}, input.options(),
-                       at::MemoryFormat::ChannelsLast);
-  if (y.numel() == 0 || g.channels == 0) {
-    return y.zero_().contiguous(format_of(input));
-  }
-  for_type(x.scalar_type(), [&](auto zero) {
-    if (worth_own_kernels(g)) {
-      forward_images<decltype(zero)>(g, x, w, similarity, y);
-    } else {
-      forward_typed<decltype(zero)>(g, x, w, similarity, y);
-    }
-  });
-  return y.contiguous(format_of(input));
 }
 
 std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Tensor& input,
@@ -93,9 +71,11 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Ten
   } else if (wanted.input || wanted.weight || wanted.similarity) {
     for_type(x.scalar_type(), [&](auto zero) {
       using T = decltype(zero);
-      if (worth_own_gradients<T>(g)) {
-        backward_images<T>(g, gy, x, w, similarity, wanted, gx, gw, gm);
-      } else {
+      if (worth_planes<T>(g, similarity)) {
+        backward_planes<T>(g, grad_output.contiguous(), input.contiguous(), w, similarity, wanted,
+                           gx, gw, gm);
+      } else if (!worth_own_kernels(g) ||
+          !backward_images<T>(g, gy, x, w, similarity, wanted, gx, gw, gm)) {
         backward_typed<T>(g, gy, x, w, similarity, wanted, gx, gw, gm);
       }
     });
@@ -108,6 +88,33 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Ten
 
 }  // namespace
 
+Tensor neural_similarity::forward(const Tensor& input, const Tensor& weight, const Tensor& similarity,
+                                  IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups,
+                                  int64_t similarity_groups) {
+  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups,
+                                 similarity_groups);
+  const Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
+  const bool in_place = weight.is_contiguous(at::MemoryFormat::ChannelsLast) && !g.depthwise();
+  const Tensor w = in_place ? weight : weight.contiguous();
+  Tensor y = at::empty({g.batch, g.outputs, g.out_h, g.out_w}, input.options(),
+                       at::MemoryFormat::ChannelsLast);
+  if (y.numel() == 0 || g.channels == 0) {
+    return y.zero_().contiguous(format_of(input));
+  }
+  for_type(x.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    if (worth_planes<T>(g, similarity)) {
+      y = at::empty(y.sizes(), y.options());
+      forward_planes<T>(g, input.contiguous(), w, similarity, y);
+    } else if (worth_own_kernels(g)) {
+      forward_images<T>(g, x, w, similarity, y);
+    } else {
+      forward_typed<T>(g, x, w, similarity, y);
+    }
+  });
+  return y.contiguous(format_of(input));
+}
+
 TORCH_LIBRARY(neural_similarity_cpu, library) {
   library.def(
       "forward(Tensor input, Tensor weight, Tensor similarity, int[2] stride, int[2] padding, "
@@ -116,22 +123,9 @@ TORCH_LIBRARY(neural_similarity_cpu, library) {
       "backward(Tensor grad_output, Tensor input, Tensor weight, Tensor similarity, "
       "int[2] stride, int[2] padding, int[2] dilation, int groups, int similarity_groups, "
       "bool[3] mask) -> (Tensor, Tensor, Tensor)");
-  library.def(
-      "predictor_forward(Tensor input, Tensor first_weight, Tensor first_gain, Tensor first_bias, "
-      "float first_eps, Tensor last_weight, Tensor last_gain, Tensor last_bias, float last_eps, "
-      "int[2] stride, int[2] padding, int[2] dilation) "
-      "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
-  library.def(
-      "predictor_backward(Tensor grad_output, Tensor input, Tensor first_weight, "
-      "Tensor first_gain, Tensor first_bias, float first_eps, Tensor last_weight, "
-      "Tensor last_gain, float last_eps, Tensor u, Tensor inverse, Tensor z, Tensor first_rows, "
-      "Tensor last_rows, int[2] stride, int[2] padding, int[2] dilation, bool input_gradient) "
-      "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(neural_similarity_cpu, CPU, library) {
-  library.impl("forward", TORCH_FN(forward));
+  library.impl("forward", TORCH_FN(neural_similarity::forward));
   library.impl("backward", TORCH_FN(backward));
-  library.impl("predictor_forward", TORCH_FN(predictor_forward));
-  library.impl("predictor_backward", TORCH_FN(predictor_backward));
 }

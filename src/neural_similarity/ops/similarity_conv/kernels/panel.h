@@ -28,9 +28,11 @@ struct SimilarityView {
                                       similarity.stride(1));
       }
     }
-    for (int64_t n = 0; g.per_image() && n < (g.shared ? 1 : g.batch); ++n) {
-      for (const int64_t offset : factor) {
-        images.push_back(data[n * sample + offset]);
+    const int64_t own = !g.per_image() ? 0 : g.shared ? 1 : g.batch;
+    images.resize(own * g.factors());
+    for (int64_t n = 0; n < own; ++n) {
+      for (int64_t f = 0; f < g.factors(); ++f) {
+        images[n * g.factors() + f] = data[n * sample + factor[f]];
       }
     }
   }
@@ -41,6 +43,66 @@ struct SimilarityView {
   }
 };
 
+// A patch in the input: where its taps lie, -1 for those in the padding.
+struct Patch {
+  int64_t base;
+  const int64_t* taps;  // relative to the base
+
+  int64_t operator[](int64_t k) const { return taps[k] < 0 ? -1 : base + taps[k]; }
+};
+
+// Which taps of a patch are inside the image depends on its row and on its column. Neighbouring
+// rows, or columns, where the same ones are inside form a class, with one list for each pair.
+class PatchTaps {
+ public:
+  explicit PatchTaps(const Geometry& g)
+      : taps_(g.taps()),
+        rows_(classes(g.out_h, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h, g.height)),
+        columns_(classes(g.out_w, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w, g.width)) {
+    for (const auto& row : rows_.inside) {
+      for (const auto& column : columns_.inside) {
+        for (int64_t k = 0; k < taps_; ++k) {
+          const int64_t i = k / g.kernel_w, j = k % g.kernel_w;
+          const int64_t offset = (i * g.dilation_h * g.width + j * g.dilation_w) * g.channels;
+          offsets_.push_back(row[i] && column[j] ? offset : -1);
+        }
+      }
+    }
+  }
+
+  const int64_t* at(int64_t p, int64_t q) const {
+    const int64_t columns = static_cast<int64_t>(columns_.inside.size());
+    return &offsets_[(rows_.of[p] * columns + columns_.of[q]) * taps_];
+  }
+
+ private:
+  struct Classes {
+    std::vector<int64_t> of;                // the class of every position
+    std::vector<std::vector<bool>> inside;  // the taps that are inside, class by class
+  };
+
+  static Classes classes(int64_t positions, int64_t kernel, int64_t stride, int64_t pad,
+                         int64_t dilation, int64_t size) {
+    Classes all;
+    std::vector<bool> inside(kernel);
+    for (int64_t p = 0; p < positions; ++p) {
+      for (int64_t i = 0; i < kernel; ++i) {
+        const int64_t place = p * stride - pad + i * dilation;
+        inside[i] = place >= 0 && place < size;
+      }
+      if (p == 0 || inside != all.inside.back()) {
+        all.inside.push_back(inside);
+      }
+      all.of.push_back(static_cast<int64_t>(all.inside.size()) - 1);
+    }
+    return all;
+  }
+
+  int64_t taps_;
+  Classes rows_, columns_;
+  std::vector<int64_t> offsets_;
+};
+
 // The positions of one panel: where their patches lie, and their similarity, position by position.
 template <typename T>
 class Positions {
@@ -48,23 +110,19 @@ class Positions {
   // The gradient of the similarity goes to `gradient`, if there is one.
   Positions(const Geometry& g, const SimilarityView<T>& view, int64_t capacity,
             T* gradient = nullptr)
-      : g_(g), view_(view), to_(gradient), patch_(capacity * g.taps()), place_(capacity),
+      : g_(g), view_(view), to_(gradient), taps_(g), patch_(capacity), place_(capacity),
         source_(capacity),
         similarity_(g.per_image() || g.in_place() ? 0 : capacity * g.factors()),
         similarity_at_(capacity), gradient_(writes_in_place() ? 0 : capacity * g.factors()),
-        gradient_at_(capacity) {
-    for (int64_t k = 0; k < g.taps(); ++k) {
-      tap_.push_back((k / g.kernel_w * g.dilation_h * g.width + k % g.kernel_w * g.dilation_w) *
-                     g.channels);
-    }
-  }
+        gradient_at_(capacity) {}
 
   // Take the positions [first, first + count) of the batch, counted sample by sample.
   void locate(int64_t first, int64_t count) {
     first_ = first, count_ = count, blocks_ = 0;
     int64_t n = first / g_.places(), p = first % g_.places() / g_.out_w, q = first % g_.out_w;
     for (int64_t i = 0; i < count; ++i) {
-      locate_patch(&patch_[i * g_.taps()], n, p, q);
+      const int64_t top = p * g_.stride_h - g_.pad_h, left = q * g_.stride_w - g_.pad_w;
+      patch_[i] = {((n * g_.height + top) * g_.width + left) * g_.channels, taps_.at(p, q)};
       if (!g_.in_place()) {
         locate_similarity(i, n, p, q);
       }
@@ -121,8 +179,7 @@ class Positions {
   }
 
   int64_t count() const { return count_; }
-  // Offsets of the taps of a position in the input, -1 for those in the padding.
-  const int64_t* patch(int64_t i) const { return &patch_[i * g_.taps()]; }
+  Patch patch(int64_t i) const { return patch_[i]; }
   const T* similarity(int64_t i) const { return similarity_at_[i]; }
   T* gradient(int64_t i) { return gradient_at_[i]; }
 
@@ -146,38 +203,22 @@ class Positions {
     gradient_at_[i] = &gradient_[(blocks_ - 1) * g_.factors()];
   }
 
-  void locate_patch(int64_t* patch, int64_t n, int64_t p, int64_t q) const {
-    const int64_t top = p * g_.stride_h - g_.pad_h, left = q * g_.stride_w - g_.pad_w;
-    const int64_t base = ((n * g_.height + top) * g_.width + left) * g_.channels;
-    const bool inside = top >= 0 && left >= 0 &&
-        top + (g_.kernel_h - 1) * g_.dilation_h < g_.height &&
-        left + (g_.kernel_w - 1) * g_.dilation_w < g_.width;
-    for (int64_t k = 0; k < g_.taps(); ++k) {
-      patch[k] = base + tap_[k];
-    }
-    if (inside) {
-      return;
-    }
-    for (int64_t k = 0; k < g_.taps(); ++k) {
-      const int64_t row = top + k / g_.kernel_w * g_.dilation_h;
-      const int64_t column = left + k % g_.kernel_w * g_.dilation_w;
-      if (row < 0 || row >= g_.height || column < 0 || column >= g_.width) {
-        patch[k] = -1;
-      }
-    }
-  }
-
   const Geometry& g_;
   const SimilarityView<T>& view_;
   T* to_;
   int64_t first_ = 0, count_ = 0;
   int64_t blocks_ = 0;  // of gradients: one per position, or one per image
-  std::vector<int64_t> tap_, patch_, place_, source_;
+  PatchTaps taps_;
+  std::vector<Patch> patch_;
+  std::vector<int64_t> place_, source_;
   std::vector<T> similarity_;
   std::vector<const T*> similarity_at_;
   std::vector<T> gradient_;
   std::vector<T*> gradient_at_;
 };
+
+template <typename Size, int64_t value>
+constexpr bool is_constant = std::is_same_v<Size, std::integral_constant<int64_t, value>>;
 
 // Which gradients a backward pass is to find.
 struct Wanted {
@@ -193,7 +234,10 @@ class Panel {
         lanes_(g.panel_lanes()),
         patch_row_(round_up(g.panel_channels(), kColumns<T>)),
         patch_(memory + blocking.positions * blocking.row + kColumns<T>),
-        patch_gradient_(patch_ + g.taps() * patch_row_), padding_(g.panel_channels(), T(0)) {}
+        patch_gradient_(patch_ + g.taps() * patch_row_), padding_(g.panel_channels() + 1, T(0)),
+        last_base_((g.batch * g.height * g.width - (g.kernel_h - 1) * g.dilation_h * g.width -
+                    (g.kernel_w - 1) * g.dilation_w - 1) *
+                   g.channels) {}
 
   // Elements a panel needs; rows of a block are read past their end by up to a column tile.
   static int64_t size(const Geometry& g, const Blocking<T>& blocking) {
@@ -263,13 +307,24 @@ class Panel {
   // 0 * NaN is NaN, as in the reference.
   const T* under(int64_t tap, const T* x) const { return tap < 0 ? padding_.data() : x + tap; }
 
+  // Whether a fourth element may be read behind three channels: not behind the last pixel.
+  bool has_fourth(Patch patch) const { return g_.channels == 3 && patch.base < last_base_; }
+
   template <typename Size>
-  void weigh(const int64_t* patch, const T* similarity, const T* x, T* to, int64_t first,
+  void weigh(Patch patch, const T* similarity, const T* x, T* to, int64_t first,
              int64_t last, Size channels) const {
+    if constexpr (is_constant<Size, 3>) {
+      if (has_fourth(patch)) {
+        for (int64_t k = first; k < last; ++k, to += 3) {
+          scaled_three(to, similarity[k], under(patch[k], x));
+        }
+        return;
+      }
+    }
     for (int64_t k = first; k < last; ++k) {
       const T* from = under(patch[k], x);
       const T* factors = similarity + k * g_.lanes;
-      if constexpr (std::is_same_v<Size, std::integral_constant<int64_t, 1>>) {
+      if constexpr (is_constant<Size, 1>) {
         multiply(to, factors, from, channels_, false);
         to += channels_;
       } else {
@@ -283,14 +338,27 @@ class Panel {
   template <typename Size>
   void reverse_diagonal(Positions<T>& positions, int64_t i, const T* x, T* gx, Wanted wanted,
                         int64_t first_lane, int64_t first, int64_t last, Size channels) {
-    const int64_t* patch = positions.patch(i);
+    const Patch patch = positions.patch(i);
     T* g = row(i);
+    if constexpr (is_constant<Size, 3>) {
+      if (!wanted.input && has_fourth(patch) && (last - first) * 3 < row_) {
+        const T *factors = positions.similarity(i), *next = g;
+        Three<T> upper = three(next);
+        for (int64_t k = first; k < last; ++k, g += 3) {
+          const Three<T> following = three(next += 3);  // before a part of it is overwritten
+          positions.gradient(i)[k] +=
+              reverse_three(g, factors[k], upper, under(patch[k], x), wanted.weight);
+          upper = following;
+        }
+        return;
+      }
+    }
     for (int64_t k = first; k < last; ++k) {
       const T* factors = positions.similarity(i) + k * g_.lanes + first_lane;
       T* gradient = positions.gradient(i) + k * g_.lanes + first_lane;
       const T* from = under(patch[k], x);
       T* to = wanted.input && patch[k] >= 0 ? gx + patch[k] : nullptr;
-      if constexpr (std::is_same_v<Size, std::integral_constant<int64_t, 1>>) {
+      if constexpr (is_constant<Size, 1>) {
         reverse_channels(g, factors, from, to, gradient, wanted.weight, channels_);
         g += channels_;
       } else {
@@ -303,7 +371,7 @@ class Panel {
   }
 
   // The taps of a patch next to each other, zeros for those in the padding.
-  void gather(const int64_t* patch, const T* x) {
+  void gather(Patch patch, const T* x) {
     for (int64_t j = 0; j < g_.taps(); ++j) {
       T* to = patch_ + j * patch_row_;
       if (patch[j] < 0) {
@@ -326,7 +394,7 @@ class Panel {
   void reverse_full(Positions<T>& positions, int64_t i, const T* x, T* gx, Wanted wanted,
                     int64_t first, int64_t last) {
     const int64_t taps = g_.taps();
-    const int64_t* patch = positions.patch(i);
+    const Patch patch = positions.patch(i);
     const T* similarity = positions.similarity(i);
     T* g = row(i);
     if (wanted.similarity || wanted.weight) {
@@ -389,6 +457,7 @@ class Panel {
   T* patch_;
   T* patch_gradient_;
   std::vector<T> padding_;
+  int64_t last_base_;  // of a patch in the input, in the order of memory
 };
 
 }  // namespace

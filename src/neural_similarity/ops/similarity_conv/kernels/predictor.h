@@ -10,24 +10,18 @@
 
 namespace {
 
-template <typename F>
-void for_type(at::ScalarType type, const F& f) {
-  if (type == at::kFloat) {
-    f(float());
-  } else {
-    TORCH_CHECK(type == at::kDouble, "float32 and float64 only");
-    f(double());
-  }
-}
-
-// Mean and variance as rows of a tensor, and back.
+// Mean, variance, and what rounding took from the mean, as rows of a tensor, and back: the gradient
+// of a gain is a sum over the batch of differences to the mean, which would add up its rounding.
 template <typename T>
 Tensor stored(const Statistics& s, const Tensor& like) {
   const int64_t channels = static_cast<int64_t>(s.mean.size());
-  Tensor rows = at::empty({2, channels}, like.options());
+  Tensor rows = at::empty({3, channels}, like.options());
   T* to = rows.mutable_data_ptr<T>();
   std::copy(s.mean.begin(), s.mean.end(), to);
   std::copy(s.variance.begin(), s.variance.end(), to + channels);
+  for (int64_t c = 0; c < channels; ++c) {
+    to[2 * channels + c] = static_cast<T>(s.mean[c] - static_cast<double>(to[c]));
+  }
   return rows;
 }
 
@@ -35,8 +29,12 @@ template <typename T>
 Statistics restored(const Tensor& rows, int64_t count) {
   const T* from = rows.const_data_ptr<T>();
   const int64_t channels = rows.size(1);
-  return {std::vector<double>(from, from + channels),
-          std::vector<double>(from + channels, from + 2 * channels), count};
+  Statistics s{std::vector<double>(from, from + channels),
+               std::vector<double>(from + channels, from + 2 * channels), count};
+  for (int64_t c = 0; c < channels; ++c) {
+    s.mean[c] += static_cast<double>(from[2 * channels + c]);
+  }
+  return s;
 }
 
 template <typename T>

@@ -44,8 +44,9 @@ inline void for_vectors(int64_t size, int64_t period, const F& f) {
   }
 }
 
-// For every channel, sums of f and of f (h - shift) over positions. A few thousand positions are
-// summed in the map's dtype, these sums in float64.
+// For every channel, sums of f and of f (h - shift) over positions. A few dozen terms are summed in
+// the map's dtype, these sums in float64: the gradient of a gain multiplies the error of a mean by
+// the number of positions.
 template <typename T>
 class ChannelSums {
  public:
@@ -55,21 +56,18 @@ class ChannelSums {
         products_(period_) {}
 
   void set_shift(const std::vector<double>& values) {
-    shift = values;
     for (int64_t i = 0; i < period_; ++i) {
-      shifts_[i] = static_cast<T>(shift[i % channels_]);
+      shifts_[i] = static_cast<T>(values[i % channels_]);
     }
+    shift.assign(shifts_.begin(), shifts_.begin() + channels_);  // as rounded: it is what is taken off
   }
 
   void add(const T* f, const T* h, int64_t positions) {
-    constexpr int64_t kMost = 2048;
-    for (int64_t begin = 0; begin < positions; begin += kMost) {
-      const int64_t some = std::min(kMost, positions - begin);
+    const int64_t most = kTerms * period_ / channels_;
+    for (int64_t begin = 0; begin < positions; begin += most) {
+      const int64_t some = std::min(most, positions - begin);
       add_some(f + begin * channels_, h + begin * channels_, some * channels_);
-      waiting_ += some;
-      if (waiting_ >= kMost) {
-        flush();
-      }
+      flush();
     }
     count += positions;
   }
@@ -83,19 +81,23 @@ class ChannelSums {
     add(h, h, positions);
   }
 
-  void flush() {
-    for (int64_t i = 0; i < period_; ++i) {
-      sum[i % channels_] += sums_[i];
-      product[i % channels_] += products_[i];
-      sums_[i] = products_[i] = T(0);
-    }
-    waiting_ = 0;
-  }
-
   int64_t count = 0;
   std::vector<double> shift, sum, product;
 
  private:
+  static constexpr int64_t kTerms = 64;
+
+  void flush() {
+    for (int64_t i = 0; i < period_; i += channels_) {
+      for (int64_t c = 0; c < channels_; ++c) {
+        sum[c] += sums_[i + c];
+        product[c] += products_[i + c];
+      }
+    }
+    std::fill(sums_.begin(), sums_.end(), T(0));
+    std::fill(products_.begin(), products_.end(), T(0));
+  }
+
   void add_some(const T* f, const T* h, int64_t size) {
     constexpr int width = Vec<T>::size();
     for_vectors<T>(size, period_, [&](int64_t i, int64_t j, int elements) {
@@ -109,7 +111,7 @@ class ChannelSums {
     });
   }
 
-  int64_t channels_, period_, waiting_ = 0;
+  int64_t channels_, period_;
   std::vector<T> shifts_, sums_, products_;
 };
 
@@ -131,8 +133,7 @@ struct Statistics {
 template <typename T>
 Statistics statistics_of(std::vector<ChannelSums<T>>& parts, int64_t channels) {
   Statistics all{std::vector<double>(channels), std::vector<double>(channels)};
-  for (ChannelSums<T>& part : parts) {
-    part.flush();
+  for (const ChannelSums<T>& part : parts) {
     if (part.count == 0) {
       continue;
     }
@@ -215,11 +216,11 @@ class NormGradient {
     const double n = static_cast<double>(s.count);
     for (size_t c = 0; c < inverse.size(); ++c) {
       double sum = 0, product = 0;
-      for (ChannelSums<T>& part : parts) {
+      for (const ChannelSums<T>& part : parts) {
         if (c == 0) {
-          part.flush();
-        }
-        sum += part.sum[c], product += part.product[c];
+              }
+        sum += part.sum[c];
+        product += part.product[c] + (part.shift[c] - s.mean[c]) * part.sum[c];
       }
       const double scale = gain[c] * inverse[c];
       all.scale.push_back(scale);

@@ -33,14 +33,14 @@ int64_t slots_for(size_t bands) {
       std::min<int64_t>(at::get_num_threads(), static_cast<int64_t>(bands)), 1);
 }
 
-// The taps of the first layer in a padded band. The few channels of an image are taken a row of
-// the kernel at a time, since the taps of a row lie side by side.
+// The taps of the first layer in a padded band: one by one, or a row of the kernel at a time where
+// the taps of a row lie side by side.
 struct FirstTaps {
   int64_t channels, count;  // side by side under a tap; taps
   std::vector<int64_t> offsets;
 
-  FirstTaps(const PredictorGeometry& g, int64_t pitch, int64_t width) {
-    const bool merge = g.channels < width && g.columns.step == 1;
+  FirstTaps(const PredictorGeometry& g, int64_t pitch, bool by_row) {
+    const bool merge = by_row && g.columns.step == 1;
     const int64_t across = merge ? 1 : g.columns.kernel;
     channels = merge ? g.channels * g.columns.kernel : g.channels;
     count = g.rows.kernel * across;
@@ -51,26 +51,28 @@ struct FirstTaps {
   }
 };
 
+// The kernels of a contiguous weight (outputs, channels, taps).
 template <typename T>
-TileKernels<T> first_kernels(const PredictorGeometry& g, const FirstTaps& taps, const T* weight) {
-  return TileKernels<T>(g.hidden, taps.count, taps.channels,
-                        [&](int64_t o, int64_t tap, int64_t c) {
-                          const int64_t place = tap * taps.channels + c;  // (tap, channel)
-                          return weight[(o * g.channels + place % g.channels) * g.taps() +
-                                        place / g.channels];
-                        });
+TileKernels<T> kernels_of(const T* weight, int64_t outputs, int64_t taps, int64_t channels) {
+  return TileKernels<T>(outputs, taps, channels, [=](int64_t o, int64_t tap, int64_t c) {
+    return weight[(o * channels + c) * taps + tap];
+  });
 }
 
+// The first layer without BatchNorm, for bands of at most `rows` rows.
 template <typename T>
 class FirstLayer {
  public:
-  FirstLayer(const PredictorGeometry& g, const InputView<T>& x, const T* weight, int64_t rows)
+  // Kernels are in the order of TileKernels. Rows of outputs lie `places` positions apart.
+  FirstLayer(const PredictorGeometry& g, const InputView<T>& x, const T* kernels, int64_t rows,
+             int64_t places)
       : g_(g), x_(x), pitch_(g.columns.input + 2 * g.columns.pad),
-        taps_(g, pitch_, Vec<T>::size()), kernels_(first_kernels(g, taps_, weight)), rows_(rows) {
+        taps_(g, pitch_, /*by_row=*/false),
+        kernels_(g.hidden, taps_.count, taps_.channels, kernels), rows_(rows) {
     for (int64_t i = 0; i < rows * g.columns.output; ++i) {
       const int64_t p = i / g.columns.output, q = i % g.columns.output;
       from_.push_back((p * g.rows.stride * pitch_ + q * g.columns.stride) * g.channels);
-      at_.push_back(i * g.hidden);
+      at_.push_back((p * places + q) * g.hidden);
     }
   }
 
@@ -82,20 +84,15 @@ class FirstLayer {
     return input_rows(rows_) * pitch_ * (g_.channels + 1) + rows_ * pitch_ + kColumns<T>;
   }
 
-  // u of a band and the inverse lengths of its patches.
-  void run(Band band, T* scratch, T* u, T* inverse, ChannelSums<T>& sums) const {
+  // The products of a band with the kernels and, if asked for, the inverse lengths of its patches.
+  void run(Band band, T* scratch, T* products, T* inverse) const {
     const int64_t rows = band.end - band.begin, top = g_.rows.start(band.begin);
-    const int64_t first = band.image * g_.places() + band.begin * g_.columns.output;
-    const int64_t count = rows * g_.columns.output;
-    u += first * g_.hidden, inverse += first;
     x_.load(g_, band.image, top, top + input_rows(rows), scratch);
-    lengths(scratch, rows, scratch + input_rows(rows_) * pitch_ * g_.channels, inverse);
-    convolve<T>({scratch, from_.data(), taps_.offsets.data(), taps_.channels}, count, kernels_,
-                {u, at_.data()}, false);
-    for (int64_t i = 0; i < count; ++i) {
-      scaled(u + i * g_.hidden, inverse[i], u + i * g_.hidden, g_.hidden);
+    if (inverse) {
+      lengths(scratch, rows, scratch + input_rows(rows_) * pitch_ * g_.channels, inverse);
     }
-    sums.add(u, count);
+    convolve<T>({scratch, from_.data(), taps_.offsets.data(), taps_.channels},
+                rows * g_.columns.output, kernels_, {products, at_.data()}, false);
   }
 
  private:
@@ -113,7 +110,7 @@ class FirstLayer {
       for (int64_t i = 1; i < g_.rows.kernel; ++i) {
         add(sums, from + i * g_.rows.step * pitch_, pitch_);
       }
-      for (int64_t q = 0; q < g_.columns.output; ++q) {
+      for (int64_t q = inverse_vectors(sums, inverse); q < g_.columns.output; ++q) {
         T sum = T(kLengthEps);
         for (int64_t j = 0; j < g_.columns.kernel; ++j) {
           sum += sums[q * g_.columns.stride + j * g_.columns.step];
@@ -121,6 +118,20 @@ class FirstLayer {
         inverse[q] = 1 / std::sqrt(sum);
       }
     }
+  }
+
+  // The same for vectors of columns, where windows are neighbours; returns where they end.
+  int64_t inverse_vectors(const T* sums, T* inverse) const {
+    constexpr int64_t width = Vec<T>::size();
+    int64_t q = 0;
+    for (; g_.columns.stride == 1 && q + width <= g_.columns.output; q += width) {
+      Vec<T> sum{T(kLengthEps)};
+      for (int64_t j = 0; j < g_.columns.kernel; ++j) {
+        sum = sum + Vec<T>::loadu(sums + q + j * g_.columns.step);
+      }
+      (Vec<T>(T(1)) / sum.sqrt()).store(inverse + q);
+    }
+    return q;
   }
 
   T square(const T* x) const {
@@ -209,12 +220,21 @@ Statistics run_first(const PredictorGeometry& g, const Tensor& input, const T* w
   const auto bands = bands_of(g.batch, g.rows.output, FirstLayer<T>::row_bytes(g));
   const int64_t slots = slots_for(bands.size());
   const InputView<T> x(input);
-  const FirstLayer<T> layer(g, x, weight, tallest(bands));
+  const TileKernels<T> kernels = kernels_of(weight, g.hidden, g.taps(), g.channels);
+  const FirstLayer<T> layer(g, x, kernels.tile(0), tallest(bands), g.columns.output);
   Scratch<T> scratch(input, slots, layer.scratch_size());
   std::vector<ChannelSums<T>> sums(slots, ChannelSums<T>(g.hidden));
   for_slots(slots, static_cast<int64_t>(bands.size()), [&](int64_t slot, Range range) {
     for (int64_t i = range.begin; i < range.end; ++i) {
-      layer.run(bands[i], scratch.slot(slot), u, inverse, sums[slot]);
+      const Band& band = bands[i];
+      const int64_t count = (band.end - band.begin) * g.columns.output;
+      const int64_t first = band.image * g.places() + band.begin * g.columns.output;
+      T* to = u + first * g.hidden;
+      layer.run(band, scratch.slot(slot), to, inverse + first);
+      for (int64_t j = 0; j < count; ++j) {
+        scaled(to + j * g.hidden, inverse[first + j], to + j * g.hidden, g.hidden);
+      }
+      sums[slot].add(to, count);
     }
   });
   return statistics_of(sums, g.hidden);
@@ -227,10 +247,7 @@ Statistics run_last(const PredictorGeometry& g, const Tensor& like, const Affine
                               g.columns.output * g.hidden * static_cast<int64_t>(sizeof(T)));
   const int64_t slots = slots_for(bands.size()), rows = tallest(bands);
   const Margins margins(g);
-  const TileKernels<T> kernels(g.outputs, g.last_taps(), g.hidden,
-                               [&](int64_t o, int64_t tap, int64_t c) {
-                                 return weight[(o * g.hidden + c) * g.last_taps() + tap];
-                               });
+  const TileKernels<T> kernels = kernels_of(weight, g.outputs, g.last_taps(), g.hidden);
   const auto from = margins.windows(g, rows, g.hidden), taps = margins.taps(g, g.hidden);
   const auto at = consecutive(rows * g.columns.output, g.outputs);
   Scratch<T> scratch(like, slots, margins.size(rows, g.hidden));

@@ -25,7 +25,7 @@ class FirstGradient {
         input_pitch_(g.columns.input + 2 * g.columns.pad),
         left_(std::min<int64_t>(g.columns.first_output(0), 0)),
         pitch_(std::max(g.columns.last_output(g.columns.input) + 1, g.columns.output) - left_),
-        taps_(g, input_pitch_, Vec<T>::size()) {
+        taps_(g, input_pitch_, /*by_row=*/true) {
     for (const Band& band : bands) {
       const Extent e = extent(band);
       window_rows_ = std::max(window_rows_, e.last - e.first);
@@ -104,7 +104,7 @@ class FirstGradient {
     for (int64_t i = 0; i < rows.stride * columns.stride; ++i) {
       const int64_t row = i / columns.stride, column = i % columns.stride;
       std::vector<int64_t> taps, offsets;
-      for (int64_t tap = 0; tap < g_.taps(); ++tap) {
+      for (int64_t tap = g_.taps() - 1; tap >= 0; --tap) {  // later taps see earlier windows
         const int64_t down = tap / columns.kernel * rows.step - row;
         const int64_t right = tap % columns.kernel * columns.step - column;
         if (down % rows.stride == 0 && right % columns.stride == 0) {

@@ -20,6 +20,13 @@ struct Windows {
   const int64_t* from;
   const int64_t* taps;
   int64_t channels;
+
+  // The end of a run: taps that lie side by side are read as one, in a loop that is worth it.
+  int64_t run_end(int64_t tap, int64_t count) const {
+    while (++tap < count && taps[tap] == taps[tap - 1] + channels) {
+    }
+    return tap;
+  }
 };
 
 // Where the outputs of window i go: to + at[i].
@@ -58,27 +65,41 @@ class TileKernels {
  public:
   template <typename Value>  // value(output, tap, channel)
   TileKernels(int64_t outputs, int64_t taps, int64_t channels, const Value& value)
-      : taps_(taps), columns_(columns_of<T>(outputs)) {
+      : TileKernels(outputs, taps, channels, static_cast<const T*>(nullptr)) {
+    memory_.reserve(size_);
     for (const Columns& tile : columns_) {
-      starts_.push_back(static_cast<int64_t>(memory_.size()));
-      const int64_t stored = std::max<int64_t>(tile.vectors * Vec<T>::size(), 1);
       for (int64_t i = 0; i < taps * channels; ++i) {
-        for (int64_t o = 0; o < stored; ++o) {
+        for (int64_t o = 0; o < stored(tile); ++o) {
           memory_.push_back(o < tile.count ? value(tile.first + o, i / channels, i % channels)
                                            : T(0));
         }
       }
     }
   }
+  // Kernels that are in this order already, and stay where they are.
+  TileKernels(int64_t outputs, int64_t taps, int64_t channels, const T* ordered)
+      : taps_(taps), size_(0), columns_(columns_of<T>(outputs)), ordered_(ordered) {
+    for (const Columns& tile : columns_) {
+      starts_.push_back(size_);
+      size_ += stored(tile) * taps * channels;
+    }
+  }
+  static int64_t stored(const Columns& tile) {
+    return std::max<int64_t>(tile.vectors * Vec<T>::size(), 1);
+  }
   int64_t taps() const { return taps_; }
+  int64_t size() const { return size_; }
   const std::vector<Columns>& columns() const { return columns_; }
-  const T* tile(size_t index) const { return memory_.data() + starts_[index]; }
+  const T* tile(size_t index) const {
+    return (ordered_ ? ordered_ : memory_.data()) + starts_[index];
+  }
 
  private:
-  int64_t taps_;
+  int64_t taps_, size_;
   std::vector<Columns> columns_;
   std::vector<int64_t> starts_;
   std::vector<T> memory_;
+  const T* ordered_;
 };
 
 template <typename T, int R, int V>
@@ -95,8 +116,9 @@ inline void window_tile(const Windows<T>& windows, int64_t taps, const T* kernel
       sum[r][v] = Vec<T>(T(0));
     }
   }
-  for (int64_t tap = 0; tap < taps; ++tap) {
-    const int64_t end = windows.taps[tap] + windows.channels;
+  for (int64_t tap = 0, next; tap < taps; tap = next) {
+    next = windows.run_end(tap, taps);
+    const int64_t end = windows.taps[next - 1] + windows.channels;
     for (int64_t c = windows.taps[tap]; c < end; ++c, kernels += V * width) {
       Vec<T> right[V];
 #pragma GCC unroll 2
@@ -113,14 +135,27 @@ inline void window_tile(const Windows<T>& windows, int64_t taps, const T* kernel
       }
     }
   }
+  // Unrolled like the loops above: an index that varies would keep the sums out of registers.
+  if (columns == V * width) {
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        T* to = places.to + places.at[r] + v * width;
+        (add ? Vec<T>::loadu(to) + sum[r][v] : sum[r][v]).store(to);
+      }
+    }
+    return;
+  }
+#pragma GCC unroll 12
   for (int r = 0; r < R; ++r) {
-    T* to = places.to + places.at[r];
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) {
+      T* to = places.to + places.at[r] + v * width;
       const int count = static_cast<int>(std::clamp<int64_t>(columns - v * width, 0, width));
       if (count > 0) {
-        const Vec<T> before = add ? Vec<T>::loadu(to + v * width, count) : Vec<T>(T(0));
-        (before + sum[r][v]).store(to + v * width, count);
+        const Vec<T> before = add ? Vec<T>::loadu(to, count) : Vec<T>(T(0));
+        (before + sum[r][v]).store(to, count);
       }
     }
   }
@@ -147,27 +182,32 @@ void window_dots(const Windows<T>& windows, int64_t taps, const T* kernels,
   Vec<T> lanes[R];
   T sums[R];
   const T* start[R];
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     start[r] = windows.data + windows.from[r];
     lanes[r] = Vec<T>(T(0));
     sums[r] = add ? places.to[places.at[r]] : T(0);
   }
-  for (int64_t tap = 0; tap < taps; ++tap, kernels += windows.channels) {
-    const int64_t first = windows.taps[tap];
+  for (int64_t tap = 0, next; tap < taps; tap = next) {
+    next = windows.run_end(tap, taps);
+    const int64_t first = windows.taps[tap], channels = (next - tap) * windows.channels;
     int64_t c = 0;
-    for (; c + width <= windows.channels; c += width) {
+    for (; c + width <= channels; c += width) {
       const Vec<T> right = Vec<T>::loadu(kernels + c);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         lanes[r] = at::vec::fmadd(Vec<T>::loadu(start[r] + first + c), right, lanes[r]);
       }
     }
-    for (; c < windows.channels; ++c) {
+    for (; c < channels; ++c) {
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         sums[r] += start[r][first + c] * kernels[c];
       }
     }
+    kernels += channels;
   }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     places.to[places.at[r]] = sums[r] + sum_of(lanes[r]);
   }
@@ -181,8 +221,7 @@ void convolve(const Windows<T>& windows, int64_t count, const TileKernels<T>& ke
   constexpr int64_t kKernelBytes = 20 * 1024, kDots = 8;
   for (size_t i = 0; i < kernels.columns().size(); ++i) {
     const Columns& tile = kernels.columns()[i];
-    const int64_t stored = std::max<int64_t>(tile.vectors * Vec<T>::size(), 1);
-    const int64_t tap_size = windows.channels * stored;
+    const int64_t tap_size = windows.channels * TileKernels<T>::stored(tile);
     const int64_t bytes = std::max<int64_t>(tap_size * static_cast<int64_t>(sizeof(T)), 1);
     const int64_t step = std::max<int64_t>(kKernelBytes / bytes, 1);
     const int64_t most = tile.vectors == 0 ? kDots : tile.vectors == 1 ? kMostRows<1> : kMostRows<2>;
@@ -261,7 +300,11 @@ inline void correlate_tile(Grid<T> left, Grid<T> right, int64_t rows, int64_t co
   }
 }
 
-template <typename T, int V, int R = kMostRows<V>>
+// Rows of a tile: its elements need no pointers of their own.
+template <int V>
+constexpr int kSumRows = V == 2 ? kRows : 12;
+
+template <typename T, int V, int R = kSumRows<V>>
 void correlate_rows(int64_t count, Grid<T> left, Grid<T> right, int64_t rows, int64_t columns,
                     T* sums, int64_t sums_row) {
   if constexpr (R > 1) {
@@ -282,7 +325,7 @@ void correlate(Grid<T> left, int64_t lefts, Grid<T> right, int64_t rights, int64
   const int64_t sums_row = round_up(rights, width);
   for (int64_t r = 0; r < rights;) {
     const bool pair = rights - r > width;
-    const int64_t cuts = ceil_div(lefts, pair ? kMostRows<2> : kMostRows<1>);
+    const int64_t cuts = ceil_div(lefts, pair ? kSumRows<2> : kSumRows<1>);
     for (int64_t cut = 0; cut < cuts; ++cut) {
       const int64_t begin = lefts * cut / cuts, count = lefts * (cut + 1) / cuts - begin;
       const Grid<T> from{left.data + begin, left.row, left.column};

@@ -142,6 +142,44 @@ inline void scaled(T* out, T scale, const T* x, Size size) {
   }
 }
 
+// The three channels of an image in a vector of four. The fourth element is the first one of the
+// next tap: it is written too, and right after that overwritten.
+template <typename T>
+struct ThreeOf;
+template <>
+struct ThreeOf<float> {
+  typedef float type __attribute__((vector_size(4 * sizeof(float))));
+};
+template <>
+struct ThreeOf<double> {
+  typedef double type __attribute__((vector_size(4 * sizeof(double))));
+};
+template <typename T>
+using Three = typename ThreeOf<T>::type;
+
+template <typename T>
+inline Three<T> three(const T* from) {
+  Three<T> values;
+  __builtin_memcpy(&values, from, sizeof values);
+  return values;
+}
+
+template <typename T>
+inline void scaled_three(T* out, T scale, const T* x) {
+  const Three<T> values = three(x) * scale;
+  __builtin_memcpy(out, &values, sizeof values);
+}
+
+// One tap backward as in reverse_tap, from the gradient `upper` of scale * x, without that of x.
+template <typename T>
+inline T reverse_three(T* g, T scale, Three<T> upper, const T* x, bool replace) {
+  const Three<T> product = upper * three(x);
+  if (replace) {
+    scaled_three(g, scale, x);
+  }
+  return product[0] + product[1] + product[2];
+}
+
 // out[i] += scale * x[i]
 template <typename T>
 inline void add_scaled(T* out, T scale, const T* x, int64_t size) {

@@ -39,7 +39,11 @@ class PackedWeight {
         }
       });
     } else {
-      at::parallel_for(0, g.groups * tiles, 1, [&](int64_t begin, int64_t end) {
+      // Few weights are packed sooner than threads are woken.
+      constexpr int64_t kFew = 32 * 1024;
+      const int64_t size = std::max<int64_t>(kColumns<T> * g.taps() * g.group_channels(), 1);
+      const int64_t some = std::max<int64_t>(kFew / size, 1);
+      at::parallel_for(0, g.groups * tiles, some, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           pack(from, to, i / tiles, i % tiles);
         }
@@ -79,6 +83,10 @@ class PackedWeight {
     const int64_t tap_row = channels * kColumns<T>;
     const int64_t outer_row = channels_last_ ? tap_row : kColumns<T>;
     const int64_t inner_row = channels_last_ ? kColumns<T> : tap_row;
+    if (channels_last_ && count == kColumns<T>) {
+      transpose(from, to, channels * taps);
+      return;
+    }
     for (int64_t i = 0; i < outer; ++i, to += outer_row) {
       T* row = to;
       for (int64_t j = 0; j < inner; ++j, ++from, row += inner_row) {
@@ -86,6 +94,23 @@ class PackedWeight {
           row[o] = from[o * channels * taps];
         }
         std::fill(row + count, row + kColumns<T>, T(0));
+      }
+    }
+  }
+
+  // to[i, o] = from[o, i] for a whole tile of outputs o; vectors make it several times faster.
+  static void transpose(const T* from, T* to, int64_t size) {
+    constexpr int width = Vec<T>::size();
+    int64_t i = 0;
+    for (; i + width <= size; i += width) {
+      for (int64_t o = 0; o < kColumns<T>; o += width) {
+        at::vec::transpose_mxn<T, width, width>(from + o * size + i, size,
+                                                to + i * kColumns<T> + o, kColumns<T>);
+      }
+    }
+    for (; i < size; ++i) {
+      for (int64_t o = 0; o < kColumns<T>; ++o) {
+        to[i * kColumns<T> + o] = from[o * size + i];
       }
     }
   }

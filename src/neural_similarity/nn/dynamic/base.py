@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from torch import nn
 
-from .. import structures
-from ..errors import AttachError
-from ..structures import Block, Structure
-from .layer_hooks import accept_missing_similarity
-from .names import DEFAULT_NAME, child_name
-from .own_forward import OwnPadding
+from ... import structures
+from ...errors import AttachError
+from ...structures import Block, Structure
+from ..layer_hooks import accept_missing_similarity
+from ..names import DEFAULT_NAME, child_name
+from ..own_forward import OwnPadding
+from ..predictors import PatchConfig, PredictorConfig, SpherePredictor
+from ..spans import Over, Span
 from .predicted import PredictedSimilarity, predicted_numbers
-from .predictors import PatchConfig, PredictorConfig, SpherePredictor
-from .spans import Over, Span
 
 if TYPE_CHECKING:
-    from .dynamic_similarity import DynamicSimilarity
+    from .similarity import DynamicSimilarity
 
 __all__ = ["DynamicLayer", "Installed", "predictions_for"]
 

@@ -7,15 +7,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .. import _check, structures
-from .._json import Side, build
-from ..errors import AttachError, FileFormatError
-from ..structures import Structure
-from .dynamic_class import dynamic_class, make_dynamic
-from .dynamic_layer import Installed, NetworkMaker, check_predictor, predictions_for
-from .names import DEFAULT_NAME
-from .predicted import PredictedSimilarity
-from .predictors import (
+from ... import _check, structures
+from ..._json import Side, build
+from ...errors import AttachError, FileFormatError
+from ...structures import Structure
+from ..names import DEFAULT_NAME
+from ..predictors import (
     PatchConfig,
     PredictorConfig,
     SpherePredictor,
@@ -23,8 +20,11 @@ from .predictors import (
     predictor_from_config,
     size_preserving,
 )
-from .spans import Over, Span
-from .targets import check_targets
+from ..spans import Over, Span
+from ..targets import check_targets
+from .base import Installed, NetworkMaker, check_predictor, predictions_for
+from .layer_class import dynamic_class, make_dynamic
+from .predicted import PredictedSimilarity
 
 __all__ = ["DynamicSimilarity"]
 

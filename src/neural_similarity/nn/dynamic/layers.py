@@ -6,17 +6,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import _check
-from .._shapes import pair
-from ..errors import ShapeError
-from ..ops import similarity_conv2d
-from ..structures import Block
-from ._padding import explicit_padding
-from .dynamic_layer import DynamicLayer, Sites
-from .layer_hooks import insist_on_calls
-from .layouts import features_in_block
+from ... import _check
+from ..._shapes import pair
+from ...errors import ShapeError
+from ...ops import similarity_conv2d
+from ...ops.similarity_conv import runs_compiled
+from ...structures import Block
+from .._padding import explicit_padding
+from ..layer_hooks import insist_on_calls
+from ..layouts import features_in_block
+from ..predictors import Window
+from .at_once import conv2d_at_once
+from .base import DynamicLayer, Sites
 from .predicted import PredictedSimilarity
-from .predictors import Window
 
 __all__ = ["DynamicConv1d", "DynamicConv2d", "DynamicLSTMCell", "DynamicLayer", "DynamicLinear"]
 
@@ -50,8 +52,8 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
             None means 1 over taps, and every channel otherwise. More than one needs a diagonal.
 
     Cost: the convolution, its similarity (see
-    :func:`~neural_similarity.ops.similarity_conv2d`), and the predictor. One M an image over
-    channels scales the input and is a plain convolution.
+    :func:`~neural_similarity.ops.similarity_conv2d`), and the predictor. One M an image costs next
+    to nothing: each image has kernels of its own.
 
     Example:
         >>> import neural_similarity as ns
@@ -90,6 +92,9 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
         padded, padding = explicit_padding(self, input)
         prediction = self.prediction("predictor")
         window = Window(pair(self.stride), pair(padding), pair(self.dilation))
+        output = None if guide is not None else conv2d_at_once(self, prediction, padded, window)
+        if output is not None:
+            return output
         weight = prediction.shaped(self.weight)
         _check.conv_output_shape(type(self).__name__, padded, weight, None, *window, self.groups)
         M = self._predict(input, padded, window, guide)
@@ -234,11 +239,16 @@ def _weighted_conv2d(
     window: Window,
     groups: int,
 ) -> Tensor:
-    """The convolution with M; factors of channels alone, one an image, only scale the input."""
-    S = prediction.similarity_groups
-    if prediction.span.over == "channels" and M.shape[-2:] == (1, 1):
+    """The convolution with M.
+
+    Factors of channels alone, one an image, only scale the input. Where the compiled operation
+    does not take them into its kernels, that is done before a plain convolution.
+    """
+    S, C = prediction.similarity_groups, input.shape[1]
+    scales = prediction.span.over == "channels" and M.shape[-2:] == (1, 1)
+    if scales and (groups == C or not runs_compiled(input, weight, M)):
         factors = M[:, :: M.shape[1] // S]  # the same at all taps
-        scale = factors.repeat_interleave(input.shape[1] // S, 1)
+        scale = factors.repeat_interleave(C // S, 1)
         return F.conv2d(input * scale.to(input.dtype), weight, bias, *window, groups)
     return similarity_conv2d(input, weight, M, bias, *window, groups, S)
 

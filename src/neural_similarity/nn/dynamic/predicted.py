@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import _check
-from ..errors import ShapeError
-from ..structures import Block, Structure
-from .predictors import PredictorNetwork, Window
-from .spans import Span
+from ... import _check
+from ...errors import ShapeError
+from ...structures import Block, Structure
+from ..predictors import ImageLayers, PredictorNetwork, TwoLayers, Window
+from ..spans import Span
 
 __all__ = ["PredictedSimilarity", "predicted_numbers"]
 
@@ -91,10 +91,28 @@ class PredictedSimilarity(nn.Module):
         self, input: Tensor, window: Window = _WHOLE, guide: Tensor | None = None
     ) -> Tensor:
         """``(N, S·K, *positions)`` or ``(N, K, K, *positions)``, without the kernel shape."""
-        M = self._similarity(self._predicted(input, window, guide))
+        M = None if guide is not None else self._in_one_operation(input, window)
+        if M is None:
+            M = self._similarity(self._predicted(input, window, guide))
         if self.keeps:
             self.kept = M
         return M
+
+    def _in_one_operation(self, input: Tensor, window: Window) -> Tensor | None:
+        """A diagonal from a network that adds the identity itself, where that is possible."""
+        network = self.network
+        if type(network) is TwoLayers and self.adds_a_diagonal:
+            return network.fused(input, window, self.start)
+        return self._of_image(input)
+
+    def _of_image(self, input: Tensor) -> Tensor | None:
+        """A diagonal from the whole image in one operation, where that is possible."""
+        network, diagonal = self.network, self.inner.name == "diagonal"
+        if not (diagonal and isinstance(network, ImageLayers)):
+            return None
+        if network.last.out_features != self.start.numel():
+            return None
+        return network.diagonal(input, self.residual, self.span.over, self.block.size)
 
     def _similarity(self, predicted: Tensor) -> Tensor:
         batch, positions = predicted.shape[0], predicted.shape[2:]
@@ -170,6 +188,12 @@ class PredictedSimilarity(nn.Module):
     def sees_whole_image(self) -> bool:
         """Whether M comes from the whole image, which is then given without padding."""
         return isinstance(self.network, PredictorNetwork) and self.network.config.source == "image"
+
+    @property
+    def adds_a_diagonal(self) -> bool:
+        """Whether M is the diagonal of the start plus the prediction, the same for all channels."""
+        free = self.inner.has_free_entries and self.structure.mask_name is None
+        return free and len(self.start.shape) == 1 and self.span.is_papers
 
     @property
     def is_diagonal(self) -> bool:

@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
-from ..errors import AttachError
-from .dynamic import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
-from .dynamic_layer import DynamicLayer
-from .own_forward import OwnForwardError, OwnPadding, find_padding
+from ...errors import AttachError
+from ..own_forward import OwnForwardError, OwnPadding, find_padding
+from .base import DynamicLayer
+from .layers import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
 
 __all__ = ["dynamic_class", "make_dynamic"]
 

@@ -1,0 +1,114 @@
+"""One M an image from the average of its pixels, in one step of the graph.
+
+The sizes are tiny, so a training step would spend its time on the bookkeeping of a dozen
+operations and of their gradients, and on a gradient of the average as large as the input.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .similarity_conv import dispatch, runs_compiled
+from .similarity_conv.compiled import Kernels
+
+__all__ = ["ImageSettings", "can_fuse_image", "fused_image_similarity", "image_similarity"]
+
+
+class ImageSettings(NamedTuple):
+    """How M follows from the output z of the two layers.
+
+    Args:
+        gate: ``"none"``, ``"tanh"`` or ``"sigmoid"``, which means tanh(z/2).
+        residual: whether 1 is added.
+        over: ``"taps"``, ``"channels"`` or ``"both"``.
+        taps: K.
+    """
+
+    gate: str
+    residual: bool
+    over: str
+    taps: int
+
+
+def image_similarity(
+    input: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, settings: ImageSettings
+) -> Tensor:
+    """M, ``(N, S·K, 1, 1)``, by single operations: linear, ReLU, linear and gate of the average."""
+    z = F.linear(F.linear(input.mean((2, 3)), w1, b1).relu(), w2, b2)
+    if settings.gate != "none":
+        z = torch.tanh(z if settings.gate == "tanh" else z / 2)
+    return _spread(z + 1 if settings.residual else z, settings)[:, :, None, None]
+
+
+def can_fuse_image(*operands: Tensor) -> bool:
+    """Whether :func:`fused_image_similarity` takes these operands, here and now."""
+    input = operands[0]
+    if any((t.dtype, t.device) != (input.dtype, input.device) for t in operands):
+        return False
+    if input.dim() != 4 or input.numel() == 0 or input.shape[1] != operands[1].shape[1]:
+        return False
+    return runs_compiled(*operands)
+
+
+def fused_image_similarity(
+    input: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, settings: ImageSettings
+) -> Tensor:
+    """:func:`image_similarity` in one operation.
+
+    Only where :func:`can_fuse_image` says so. Derivatives of its derivatives are those of the
+    single operations.
+    """
+    return cast(Tensor, _Fused.apply(input, w1, b1, w2, b2, settings))  # type: ignore[no-untyped-call]
+
+
+def _spread(factors: Tensor, settings: ImageSettings) -> Tensor:
+    """One factor for every tap of every group."""
+    if settings.over == "taps":
+        return factors
+    if settings.over == "channels":
+        return factors.repeat_interleave(settings.taps, 1)
+    of_taps, of_groups = factors[:, : settings.taps], factors[:, settings.taps :]
+    return (of_groups.unsqueeze(2) * of_taps.unsqueeze(1)).flatten(1, 2)
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        *operands, ctx.settings = arguments
+        ctx.kernels = cast(Kernels, dispatch.choose(operands[0]))
+        M, *saved = ctx.kernels.image_predictor_forward(*operands, *ctx.settings)
+        ctx.save_for_backward(*operands, *saved)
+        return cast(Tensor, M)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # a derivative of this derivative will be taken
+            return (*_differentiable_backward(ctx, grad_output), None)
+        input, w1, _, w2, _, *saved = ctx.saved_tensors
+        share, *others = ctx.kernels.image_predictor_backward(
+            grad_output, input, w1, w2, *saved, *ctx.settings
+        )
+        # Not expanded in memory: it is added to the other gradients of the input.
+        gradients = (share[:, :, None, None].expand(input.shape), *others)
+        needed = ctx.needs_input_grad[:5]
+        return (*(g if n else None for g, n in zip(gradients, needed, strict=True)), None)
+
+
+def _differentiable_backward(ctx: Any, grad_output: Tensor) -> list[Tensor | None]:
+    """The gradients by the single operations, as functions of the operands."""
+    # Views, so that a weight that depends on the input counts once.
+    operands = [tensor.view_as(tensor) for tensor in ctx.saved_tensors[:5]]
+    input, w1, b1, w2, b2 = operands
+    output = image_similarity(input, w1, b1, w2, b2, ctx.settings)
+    needed = [i for i in range(5) if ctx.needs_input_grad[i]]
+    of_needed = torch.autograd.grad(
+        output, [operands[i] for i in needed], grad_output, create_graph=True
+    )
+    gradients: list[Tensor | None] = [None] * 5
+    for i, gradient in zip(needed, of_needed, strict=True):
+        gradients[i] = gradient
+    return gradients
