@@ -87,6 +87,8 @@ def test_one_method_trained_then_tested(run, tmp_path):
     (result,) = found["results"]
     assert f"{100 * result['mean']:.2f} ± {100 * result['interval']:.2f}%" in output.out
     assert result["episodes"] == 8
+    assert result["episodes_per_second"] == 8 / result["seconds"]
+    assert f"{result['episodes_per_second']:.3g} episodes a second\n" in output.out
     assert "accuracies" not in result
     few = one_line(run("eval", "ridge", "--ways", "9"))
     assert "expected at least 9 classes for 9-way episodes, got 4" in few

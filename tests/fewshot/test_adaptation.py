@@ -98,15 +98,16 @@ def test_a_similarity_of_your_own_is_kept(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "start"),
+    ("name", "start", "options"),
     [
-        ("maml", "learned"), ("maml", "prototypes"),
-        ("meta_static", "learned"), ("meta_static", "zero"),
-        ("meta_dynamic", "zero"), ("meta_dynamic", "prototypes"),
+        ("maml", "learned", {}), ("maml", "prototypes", {}),
+        ("meta_static", "learned", {}), ("meta_static", "zero", {}),
+        ("meta_static", "prototypes", {"fixed_classifier": True}),
+        ("meta_dynamic", "zero", {}), ("meta_dynamic", "prototypes", {}),
     ],
 )  # fmt: skip
-def test_meta_gradients_by_finite_differences(name, start):
-    method, network = made(name, start=start, inner_steps=3, inner_lr=0.05)
+def test_meta_gradients_by_finite_differences(name, start, options):
+    method, network = made(name, start=start, inner_steps=3, inner_lr=0.05, **options)
     shaken(network)
     _smooth(network)
     tasks = as_tasks(*episodes(2))
@@ -212,6 +213,34 @@ def test_further_steps_are_the_classifiers(name):
         optimiser.step()
     torch.testing.assert_close(more[WEIGHT].detach(), weight.detach(), **CLOSE)
     torch.testing.assert_close(more[BIAS].detach(), bias.detach(), **CLOSE)
+
+
+@pytest.mark.parametrize("start", ["learned", "prototypes"])
+def test_steps_of_the_similarity_alone(start):
+    """Gradient descent on M, with the classifier that it starts with."""
+    method, network = made("meta_static", start=start, inner_lr=0.05, fixed_classifier=True)
+    shaken(network)
+    support, _ = episodes(1)
+    images, labels = support[0].flatten(0, 1), query_labels(*support.shape[1:3])
+    weight, bias = network.head.parameters() if start == "learned" else (None, None)
+    if start == "prototypes":
+        means = network(images).unflatten(0, support.shape[1:3]).mean(1).detach()
+        weight, bias = 2 * means, -(means**2).sum(1)
+    found = method.fit(network, support[0], 3, False)
+    own = dict(network.backbone.named_parameters())
+    M = [own[name] for name in method.names(network)]
+    assert method.adapted(network, N_WAY) == numbers(M)
+    optimiser = torch.optim.SGD(M, lr=0.05)
+    for _ in range(3):
+        optimiser.zero_grad()
+        F.cross_entropy(F.linear(network(images), weight, bias), labels).backward()
+        optimiser.step()
+    for name in method.names(network):
+        torch.testing.assert_close(found[name], own[name], **CLOSE)
+    torch.testing.assert_close(found[WEIGHT], weight, **CLOSE)
+    torch.testing.assert_close(found[BIAS], bias, **CLOSE)
+    with pytest.raises(ns.RunError, match=r"expected start 'prototypes' or 'learned'"):
+        create_method("meta_static", fixed_classifier=True)
 
 
 def test_what_is_adapted_of_a_predictor():

@@ -10,6 +10,7 @@ from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.fewshot import query_labels
+from neural_similarity.fewshot.inner_loop.batch_norm import fast_batch_norm
 
 CLOSE = {"rtol": 1e-7, "atol": 1e-9}  # double precision, a few steps
 
@@ -73,3 +74,33 @@ def take_steps(optimiser, twin, classifier, support, batches):
         optimiser.zero_grad()
         F.cross_entropy(classifier(twin(images))[rows], labels[rows]).backward()
         optimiser.step()
+
+
+@pytest.mark.parametrize("tracks", [True, False])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_few_passes_give_all_derivatives(sign, tracks):
+    """Two derivatives and the running statistics; pooling comes first if all scales allow it."""
+    network = nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, track_running_stats=tracks), nn.MaxPool2d(2),
+        nn.ReLU(), nn.Conv2d(3, 4, 2), nn.BatchNorm2d(4, momentum=0.3), nn.Softplus(),
+    ).double().train()  # fmt: skip
+    with torch.no_grad():
+        network[1].weight.uniform_(0.5, 1)[1] *= sign
+        network[5].bias.uniform_(-1, 1)
+    images = torch.randn(5, 2, 9, 8).double()
+    twin = copy.deepcopy(network)
+
+    def derivatives(model):
+        parameters = [images.requires_grad_(), *model.parameters()]
+        output = model(images)
+        first = torch.autograd.grad(output.square().sum(), parameters, create_graph=True)
+        return output, *first, *torch.autograd.grad(sum(g.cos().sum() for g in first), parameters)
+
+    with fast_batch_norm(network):
+        assert "forward" in vars(network[1])
+        ours = derivatives(network)
+    for one, other in zip(ours, derivatives(twin), strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+    for name, buffer in twin.named_buffers():
+        torch.testing.assert_close(network.get_buffer(name), buffer, msg=name)
+    assert not any("forward" in vars(module) for module in network.modules())

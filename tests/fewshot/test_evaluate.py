@@ -21,6 +21,7 @@ from neural_similarity.fewshot import (
     train_method,
 )
 from neural_similarity.fewshot.methods.metric.proto import Proto
+from neural_similarity.fewshot.methods.similarity.static import Static
 from neural_similarity.fewshot.training_data import load_split
 
 
@@ -119,6 +120,9 @@ def test_a_record_says_everything(run):
     assert len(record["accuracies"]) == record["episodes"] == 30
     assert record["mean"] == pytest.approx(sum(record["accuracies"]) / 30)
     assert run.results() == [record]
+    older = {key: value for key, value in record.items() if key != "episodes_per_second"}
+    file.write_text(json.dumps(older))
+    assert run.results() == [record]
 
 
 def test_results_are_not_made_twice_nor_overwritten(run):
@@ -137,7 +141,8 @@ def test_results_are_not_made_twice_nor_overwritten(run):
         assert (run.folder / "results" / f"{name}.json").is_file()
 
 
-def test_a_stopped_test_goes_on(trained, tmp_path):
+def test_a_stopped_test_goes_on(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(Static, "episodes_at_a_time", 4)
     options = {"epochs": 2, "batch_size": None}
     config = replace(SMALL, method="static", method_options=options, episodes=12, steps=2)
     run = train_method(config, str(tmp_path / "run"))

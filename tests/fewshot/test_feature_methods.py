@@ -134,15 +134,22 @@ def test_matching_by_an_explicit_softmax():
 
 
 def test_full_context_embeddings_by_hand():
-    """The paper's equations with gates written out, for one query and one step."""
-    context = FullContext(3, steps=1).double()
-    support, query = torch.randn(1, 4, 3).double(), torch.randn(1, 1, 3).double()
-    x = query[0, 0]
-    cell = context.reader
-    gates = cell.weight_ih[:, :3] @ x + cell.bias_ih + cell.weight_hh @ x + cell.bias_hh
-    enter, _, fill, leave = gates.chunk(4)
-    expected = leave.sigmoid() * (enter.sigmoid() * fill.tanh()).tanh() + x
-    torch.testing.assert_close(context.read(support, query)[0, 0], expected, **CLOSE)
+    """The paper's equations 3 to 6, with gates written out, query by query."""
+    context = FullContext(3, steps=2).double()
+    support, query = torch.randn(2, 4, 3).double(), torch.randn(2, 5, 3).double()
+    cell, found = context.reader, context.read(support, query)
+    recurrent = torch.cat((cell.weight_hh, cell.weight_ih[:, 3:]), dim=1)  # of [h, r]
+    for b, q in torch.cartesian_prod(torch.arange(2), torch.arange(5)).tolist():
+        x, c = query[b, q], torch.zeros(3).double()
+        h = x  # with a hidden state of zero, equation 4
+        for _ in range(2):
+            e = torch.stack([(h @ g).exp() for g in support[b]])
+            r = sum(weight * g for weight, g in zip(e / e.sum(), support[b], strict=True))
+            gates = cell.weight_ih[:, :3] @ x + recurrent @ torch.cat((h, r))
+            enter, forget, fill, leave = (gates + cell.bias_ih + cell.bias_hh).chunk(4)
+            c = forget.sigmoid() * c + enter.sigmoid() * fill.tanh()
+            h = leave.sigmoid() * c.tanh() + x
+        torch.testing.assert_close(found[b, q], h, **CLOSE)
 
 
 def test_full_context_embeddings_and_order():

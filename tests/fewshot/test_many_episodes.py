@@ -7,11 +7,13 @@ from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.fewshot import create_method
+from neural_similarity.fewshot.inner_loop.chain import find_chain
 from neural_similarity.fewshot.inner_loop.episode_parameters import (
     named_parameters,
     similarity_names,
 )
 from neural_similarity.fewshot.inner_loop.many_episodes import ManyEpisodes
+from neural_similarity.ops.similarity_conv import compiled, dispatch
 
 # In float64 the two ways to compute differ by rounding alone, and steps carry it on.
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
@@ -68,12 +70,17 @@ def shaken(fewshot_network):
     return fewshot_network
 
 
-def possible(fewshot_network, support):
+def tried(fewshot_network, support):
+    """The backbone for many episodes, the tuned parameters and images to try it out."""
     names = similarity_names(fewshot_network.backbone)
-    first = {
-        name: tensor.detach() for name, tensor in named_parameters(fewshot_network, names).items()
-    }
-    return ManyEpisodes(fewshot_network.backbone).works_for(first, support[0].flatten(0, 1)[:2])
+    parameters = named_parameters(fewshot_network, names).items()
+    first = {name: tensor.detach() for name, tensor in parameters}
+    return ManyEpisodes(fewshot_network.backbone), first, support[0].flatten(0, 1)[:2]
+
+
+def possible(fewshot_network, support):
+    episodes, *arguments = tried(fewshot_network, support)
+    return episodes.works_for(*arguments)
 
 
 def one_by_one(method, fewshot_network, support, query, monkeypatch):
@@ -82,23 +89,108 @@ def one_by_one(method, fewshot_network, support, query, monkeypatch):
         return method.scores(fewshot_network, support, query)
 
 
-@pytest.mark.parametrize("n_shot", [1, 5])
-@pytest.mark.parametrize("start", ["zero", "prototypes"])
+@pytest.fixture(params=["compiled", "autograd"])
+def way(request):
+    """By compiled code, or by autograd where there is none."""
+    if request.param == "compiled" and compiled.load() is None:
+        pytest.skip("no compiled operator here")
+    with dispatch.only("compiled" if request.param == "compiled" else "panels"):
+        yield request.param
+
+
+@pytest.mark.parametrize(("start", "n_shot"), [("zero", 5), ("prototypes", 1), ("tuned", 2)])
 @pytest.mark.parametrize(
     ("structure", "scope"),
     [("diagonal", "layer"), ("unconstrained", "channel"), ("orthogonal", "kernel")],
 )
-def test_together_as_one_by_one(structure, scope, start, n_shot, monkeypatch):
+def test_together_as_one_by_one(structure, scope, start, n_shot, way, monkeypatch):
     method = create_method("static", lr=0.1, epochs=3, start=start)
     fewshot_network = shaken(network_of(method, backbone(tuned(structure, scope))))
-    support, query = episodes(3, n_shot)
+    support, query = episodes(6, n_shot)  # more than autograd takes together
     query = query.flatten(1, 2)
     assert possible(fewshot_network, support)
+    assert (find_chain(*tried(fewshot_network, support)) is not None) == (way == "compiled")
     scores = method.scores(fewshot_network, support, query)
     expected = one_by_one(method, fewshot_network, support, query, monkeypatch)
     torch.testing.assert_close(scores, expected, **CLOSE)
     swapped = method.scores(fewshot_network, support.roll(1, 0), query)
     assert not torch.allclose(scores, swapped, atol=1e-3)  # an episode learns of its own support
+
+
+def odd_chain(middle=None):
+    """Layers of all kinds that a chain may have, with sizes that differ and do not fill vectors."""
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, stride=2, padding=2),  # below the first tuned layer
+        nn.Conv2d(4, 16, (3, 2), padding=(0, 1)),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        middle or nn.Identity(),
+        nn.Conv2d(16, 8, 3, padding=(2, 1), bias=False),
+        nn.BatchNorm2d(8),
+        nn.MaxPool2d((2, 2), 2),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(8, 37, 3, padding=1),
+        nn.BatchNorm2d(37, affine=False),
+        nn.ReLU(),
+        nn.Dropout(),
+        nn.Conv2d(37, 19, 1),  # not tuned
+        nn.ReLU(),
+        nn.Flatten(),
+    )
+
+
+def odd_chain_network(method, middle=None):
+    model = ns.attach(odd_chain(middle), ns.StaticSimilarity(target_modules=["1"]))
+    ns.attach(model, ns.StaticSimilarity("unconstrained", "full", target_modules=["5", "9"]))
+    network = method.build(model.double(), N_WAY, (3, 23, 29)).eval()
+    with torch.no_grad():
+        for norm in (m for m in network.modules() if isinstance(m, nn.BatchNorm2d)):
+            norm.running_mean.uniform_(-1, 1)
+            norm.running_var.uniform_(0.5, 2)
+            if norm.affine:
+                norm.weight.uniform_(-1, 1)
+    return shaken(network)
+
+
+def test_a_chain_with_all_its_options(monkeypatch):
+    if compiled.load() is None:
+        pytest.skip("no compiled operator here")
+    method = create_method("static", lr=0.1, epochs=2)
+    network = odd_chain_network(method)
+    support = torch.randn(3, N_WAY, 2, 3, 23, 29).double()
+    query = torch.randn(3, 4, 3, 23, 29).double()
+    assert find_chain(*tried(network, support)) is not None
+    scores = method.scores(network, support, query)
+    expected = one_by_one(method, network, support, query, monkeypatch)
+    torch.testing.assert_close(scores, expected, **CLOSE)
+    assert_precise(network, support.flatten(1, 2))
+
+
+def assert_precise(network, images):
+    """In single precision, features of a chain are off by at most twice PyTorch's error."""
+    truth = network(images.flatten(0, 1))
+    many, first, some = tried(network.float(), images.float().unsqueeze(2))
+    chain = find_chain(many, first, some)
+    tensors = {name: tensor.expand(len(images), *tensor.shape) for name, tensor in first.items()}
+    ours = chain.features(tensors, chain.entered(images.float())).flatten(0, 1)
+    theirs = network(images.float().flatten(0, 1))
+    allowed = 2 * (theirs - truth).abs().max()
+    assert (ours - truth).abs().max() <= allowed
+
+
+@pytest.mark.parametrize(
+    "middle",
+    [
+        nn.Sigmoid(), nn.Conv2d(16, 16, 3, stride=2), nn.MaxPool2d(3, 2), nn.BatchNorm2d(16),
+        Wrapped(nn.Identity(), after=lambda x: 2 * x),
+    ],
+)  # fmt: skip
+def test_what_is_no_chain(middle):
+    method = create_method("static")
+    network = odd_chain_network(method, middle)
+    support = torch.randn(1, N_WAY, 2, 3, 23, 29).double()
+    assert possible(network, support)
+    assert find_chain(*tried(network, support)) is None
 
 
 def test_layers_with_all_their_options(monkeypatch):

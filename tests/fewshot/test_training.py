@@ -11,7 +11,7 @@ from support.killing import Killed, killed_at, timeless
 import neural_similarity as ns
 from neural_similarity.data import Episodes
 from neural_similarity.fewshot import FewShotConfig, FewShotRun, list_methods, train_method
-from neural_similarity.fewshot.task import validating_method
+from neural_similarity.fewshot.task import FewShotTask, validating_method
 from neural_similarity.fewshot.training_data import EpisodeLoader, base_classes
 from neural_similarity.train import Run, TrainConfig
 from neural_similarity.train.distributed import World
@@ -32,6 +32,30 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, method):
         assert all(torch.equal(a[key], b[key]) for key in a)
     assert timeless(whole.metrics()) == timeless(resumed.metrics())
     assert [line["step"] for line in whole.metrics() if line["kind"] == "eval"] == [4, 8]
+
+
+def test_patience_ends_training_also_of_a_run_that_was_killed(tmp_path, monkeypatch):
+    """An error that is as low as the lowest is no progress; a lower one starts the count again."""
+    errors, measure = iter([0.5, 0.6, 0.4, 0.4, 0.45] * 2), FewShotTask.evaluate
+
+    def evaluate(self, world):
+        return {**measure(self, world), "error": next(errors)}
+
+    monkeypatch.setattr(FewShotTask, "evaluate", evaluate)
+    config = replace(SMALL, steps=40, epoch_steps=2, patience=2)
+    whole = train_method(config, tmp_path / "whole")
+    broken = replace(config, checkpoint_minutes=0.0)
+    for step in (5, 9):  # after the second and the fourth validation
+        with pytest.raises(Killed):
+            train_method(broken, tmp_path / "broken", resume=True, callback=killed_at(step))
+    for _ in range(2):  # the second time, there is nothing left to do
+        resumed = train_method(None, tmp_path / "broken", resume=True)
+        assert timeless(whole.metrics()) == timeless(resumed.metrics())
+        assert resumed.metrics()[-1]["step"] == 10
+        for name in ("last.safetensors", "best.safetensors"):
+            a, b = load_file(whole.folder / name), load_file(resumed.folder / name)
+            assert all(torch.equal(a[key], b[key]) for key in a)
+    assert list(errors) == []
 
 
 @pytest.mark.parametrize("method", ["proto", "r2d2", "finetune", "dynamic"])
@@ -144,6 +168,7 @@ def test_runs_of_another_kind_are_told_apart(tmp_path):
         ({"batch_norm": "eval"}, "expected batch_norm to be one of 'batch', 'running'"),
         ({"method": "static", "similarity": "none"}, "expected similarity 'static' for 'static'"),
         ({"epochs": -1}, "expected epochs of at least 0, got -1"),
+        ({"patience": 2, "base": "train+val"}, "expected base 'train' with patience"),
         ({"kind": "train"}, "expected settings of 'nsl fewshot train', got 'nsl train'"),
     ],
 )

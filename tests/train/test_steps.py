@@ -33,6 +33,7 @@ def values(name, *shares):
 def test_schedules_point_by_point():
     assert values("onecycle", 0, 0.05, 0.1, 0.2, 0.6) == pytest.approx([0, 0.25, 0.5, 1, 0.5])
     assert values("cosine", 0, 1 / 3, 0.5, 2 / 3) == pytest.approx([1, 0.75, 0.5, 0.25])
+    assert values("halving", 0, 0.0999, 0.1, 0.55, 0.999) == [1, 1, 0.5, 2**-5, 2**-9]
 
 
 @pytest.mark.parametrize(

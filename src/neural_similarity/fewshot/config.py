@@ -53,6 +53,9 @@ class FewShotConfig(Settings):
     epoch_steps: int = setting(100, "steps that count as an epoch of episodes")
 
     val_episodes: int = setting(200, "episodes in a validation")
+    patience: int | None = setting(
+        None, "end training after so many validations without a higher accuracy; default: never"
+    )
     episodes: int = setting(600, "episodes in a test")
     episode_seed: int = setting(0, "seed of test and validation episodes")
     batch_norm: str = setting(
@@ -68,8 +71,13 @@ class FewShotConfig(Settings):
         self.at_least(0, "epochs", "episode_seed")
         self.at_least(
             1, "n_way", "n_shot", "n_query", "train_way", "train_shot", "train_query", "tasks",
-            "epoch_steps", "episodes",
+            "epoch_steps", "episodes", "patience",
         )  # fmt: skip
+        if self.patience is not None and self.base == "train+val":
+            raise RunError(
+                "configuration: expected base 'train' with patience, got 'train+val'. No classes "
+                "are left for validation. Leave patience out, or train on 'train'."
+            )
         self.at_least(2, "val_episodes")  # fewer have no interval
         if "batch_norm" in self.method_options:
             raise RunError(
@@ -91,6 +99,9 @@ class FewShotConfig(Settings):
         if self.similarity == "method":
             return self.build_method().similarity
         return self.similarity
+
+    def gives_up(self, evaluations: int) -> bool:
+        return self.patience is not None and evaluations >= self.patience
 
     def training_episode(self) -> tuple[int, int, int]:
         """Ways, shots and queries of training episodes."""

@@ -21,12 +21,12 @@ from .batches import query_labels
 from .methods.base import FeatureMethod, Method
 from .network import FewShotNetwork
 
-__all__ = ["Evaluator", "Result", "evaluate_method", "mean_feature"]
+__all__ = ["Evaluator", "Result", "episodes_per_second", "evaluate_method", "mean_feature"]
 
 Keep = Callable[[list[float], float], None]
 """Gets the accuracies of the next episodes, and the seconds they took."""
 
-_IMAGES, _EPISODES, _SLOW_EPISODES = 256, 300, 4  # at a time
+_IMAGES, _EPISODES, _CHECKED_EPISODES = 256, 300, 4  # at a time
 _COMPARED = 2**24  # numbers that a batch of episodes may compare, which is about 100 MB
 _ROUNDING = 1e-3  # of the largest score: far above rounding, far below what other queries change
 
@@ -67,8 +67,19 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a file."""
-        summary = {"mean": self.mean, "interval": self.interval}
-        return {**summary, "episodes": len(self.accuracies), **asdict(self)}
+        count = len(self.accuracies)
+        rate = episodes_per_second(count, self.seconds)
+        summary = {"mean": self.mean, "interval": self.interval, "episodes": count}
+        return {**summary, "episodes_per_second": rate, **asdict(self)}
+
+
+def episodes_per_second(episodes: int, seconds: float) -> float:
+    """How fast a test was; 0 if no time is known.
+
+    >>> episodes_per_second(600, 30.0)
+    20.0
+    """
+    return episodes / seconds if seconds > 0 else 0.0
 
 
 def evaluate_method(
@@ -237,7 +248,7 @@ class Evaluator:
 
         The same few episodes are scored both times, so that all else is equal.
         """
-        few, all_queries = support[:_SLOW_EPISODES], queries[:_SLOW_EPISODES]
+        few, all_queries = support[:_CHECKED_EPISODES], queries[:_CHECKED_EPISODES]
         together = scores if len(few) == len(support) else self._scores(few, all_queries)
         alone = self._scores(few, all_queries[:, -1:])
         most = float(together.abs().max())
@@ -258,7 +269,7 @@ class Evaluator:
 
     def _at_a_time(self, episodes: Episodes) -> int:
         if not self._by_features():
-            return _SLOW_EPISODES
+            return self.method.episodes_at_a_time
         compared = episodes.n_way**2 * episodes.n_query * self.network.num_features
         return max(1, min(_EPISODES, _COMPARED // compared))
 

@@ -23,7 +23,7 @@ from ..train.checkpoint import write_atomically
 from ..train.distributed import World
 from ..train.metrics import ADVICE
 from ..train.runs import here_and_now
-from .evaluate import Evaluator, Result
+from .evaluate import Evaluator, Result, episodes_per_second
 
 __all__ = ["ResultFile", "read_result"]
 
@@ -143,7 +143,8 @@ def read_result(path: Path) -> dict[str, Any]:
     advice = "Delete the file, or test again with --force."
     result = read_json(path, dict[str, Any], RunError, advice)
     build(_Stored, result, path, RunError, advice, others=True)
-    return result
+    rate = episodes_per_second(result["episodes"], result["seconds"])
+    return {**result, "episodes_per_second": rate}  # which older files do not have
 
 
 def _accuracies_so_far(partial: Path, about: dict[str, Any]) -> list[dict[str, Any]]:

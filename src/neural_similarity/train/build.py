@@ -24,7 +24,7 @@ from ..data import (
 )
 from ..errors import DataError, RunError
 from ..models import create_model
-from ..nn.dynamic_similarity import DynamicSimilarity
+from ..nn.dynamic import DynamicSimilarity
 from ..nn.predictors import PREDICTORS, PatchPredictor
 from ..nn.static import StaticSimilarity
 from .config import TrainConfig

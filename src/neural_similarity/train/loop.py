@@ -47,6 +47,7 @@ class Progress:
     seconds: float
     best_error: MaybeInfinite
     finished: bool
+    since_best: Count = 0  # evaluations since the one with the lowest error
 
 
 def train(
@@ -178,7 +179,7 @@ class _Job:
         network = self.network(frozen)
         saved, started = time.monotonic(), time.monotonic() - progress.seconds
         with collect_stop_signals() as signals:
-            while progress.step < total:
+            while progress.step < total and not progress.finished:
                 epoch, start = divmod(progress.step, batches)
                 for batch in self.task.batches.epoch(epoch, start):
                     if frozen and progress.step == frozen:
@@ -279,12 +280,14 @@ class _Job:
             "seconds": progress.seconds,
         }
         self.record({"kind": "eval", **now, **result})
+        progress.since_best += 1
         if result["error"] < progress.best_error:
-            progress.best_error = result["error"]
+            progress.best_error, progress.since_best = result["error"], 0
             if self.world.first:
                 metadata = {"step": progress.step, "error": result["error"]}
                 best = self.run.folder / "best.safetensors"
                 write_weights(best, self.task.model, metadata)
+        progress.finished |= self.run.config.gives_up(progress.since_best)
 
     def record(self, line: dict[str, Any]) -> None:
         if self.metrics is not None:

@@ -179,6 +179,10 @@ class Settings:
         """The steps at the beginning that train the similarity alone."""
         return 0
 
+    def gives_up(self, evaluations: int) -> bool:
+        """Whether training ends early, after so many evaluations without a lower error."""
+        return False
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values that can be written to a file."""
         return {"kind": self.kind, **dataclasses.asdict(self)}

@@ -54,7 +54,7 @@ def show_results(results: Sequence[Mapping[str, Any]]) -> None:
             f"{result['method']} {result['n_way']}-way {result['n_shot']}-shot: accuracy "
             f"{_accuracy(result)}% over {result['episodes']:,} episodes, {result['inference']}, "
             f"{result['adapted']:,} adapted parameters, {result['weights']} weights, "
-            f"{result['seconds']:.1f} s"
+            f"{result['seconds']:.1f} s, {result['episodes_per_second']:.3g} episodes a second"
         )
 
 

@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from ...convert import attach, similarity_parameters
 from ...convert.switch import check_switched_on
-from ...nn.dynamic_similarity import DynamicSimilarity
+from ...nn.dynamic import DynamicSimilarity
 from ...nn.inventory import named_similarities
 from ...nn.static import StaticSimilarity
 from ..batches import BatchNorm

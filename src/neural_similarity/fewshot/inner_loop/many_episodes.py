@@ -18,7 +18,7 @@ from torch.func import functional_call, vmap
 
 from ...nn.inventory import static_similarities
 
-__all__ = ["ManyEpisodes"]
+__all__ = ["Forward", "ManyEpisodes", "fixed_norm", "replaced"]
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -32,12 +32,17 @@ class ManyEpisodes:
     Args:
         backbone: in evaluation mode. The statistics of its BatchNorm are read here, so later
             changes to them have no effect.
+
+    Attributes:
+        layers: the convolutions with a static similarity, by name.
+        names: of the parameters behind the similarity of each layer: in the backbone, and in the
+            parametrization of the layer's weight.
     """
 
     def __init__(self, backbone: nn.Module) -> None:
         self.backbone = backbone
-        self._layers = dict(_layers(backbone))
-        self._names = {path: _names(path, layer) for path, layer in self._layers.items()}
+        self.layers = dict(_layers(backbone))
+        self.names = {path: _names(path, layer) for path, layer in self.layers.items()}
         self._norms = dict(_norms(backbone))
 
     def features(self, tensors: dict[str, Tensor], images: Tensor) -> Tensor:
@@ -48,12 +53,12 @@ class ManyEpisodes:
             images: equally many of every episode.
         """
         forwards = self._norms.copy()
-        kernels = vmap(self._kernels)(tensors)
-        for layer, own in zip(self._layers.values(), kernels, strict=True):
+        kernels = vmap(self.kernels)(tensors)
+        for layer, own in zip(self.layers.values(), kernels, strict=True):
             forwards[layer] = partial(_convolve, layer, own)
         # On a CPU, a few images are pooled and convolved much faster in this order.
         batch = images.flatten(0, 1).contiguous(memory_format=torch.channels_last)
-        with _replaced(forwards):
+        with replaced(forwards):
             features: Tensor = self.backbone(batch).flatten(1).unflatten(0, images.shape[:2])
         return features
 
@@ -64,7 +69,7 @@ class ManyEpisodes:
         A backbone may do anything with a batch. So this tries it out: two episodes of the same
         images ``(n, C, H, W)`` with different similarities, in one batch and one by one.
         """
-        if set(tensors) != {name for names in self._names.values() for name in names}:
+        if set(tensors) != {name for names in self.names.values() for name in names}:
             return False
         pairs = {name: torch.stack([tensor, tensor + 0.1]) for name, tensor in tensors.items()}
         try:
@@ -78,16 +83,16 @@ class ManyEpisodes:
         # Far above rounding, and far below the effect of another episode's similarity.
         return torch.allclose(together, alone, rtol=0, atol=1e-4 * float(alone.abs().max()))
 
-    def _kernels(self, tensors: dict[str, Tensor]) -> list[Tensor]:
+    def kernels(self, tensors: dict[str, Tensor]) -> list[Tensor]:
         """``MᵀW`` of every layer, for one episode."""
-        return [
-            functional_call(
-                layer.get_submodule("parametrizations.weight"),
-                {own: tensors[name] for name, own in self._names[path].items()},
-                (),
-            )
-            for path, layer in self._layers.items()
-        ]
+        return [self.kernel(path, tensors) for path in self.layers]
+
+    def kernel(self, path: str, tensors: dict[str, Tensor]) -> Tensor:
+        """``MᵀW`` of a layer, for one episode."""
+        weight = self.layers[path].get_submodule("parametrizations.weight")
+        own = {own: tensors[name] for name, own in self.names[path].items()}
+        kernel: Tensor = functional_call(weight, own, ())
+        return kernel
 
 
 def _layers(backbone: nn.Module) -> Iterator[tuple[str, nn.Conv2d]]:
@@ -114,15 +119,20 @@ def _norms(backbone: nn.Module) -> Iterator[tuple[nn.Module, Forward]]:
     for module in backbone.modules():
         if type(module) not in _NORMS or module.training or "forward" in vars(module):
             continue
-        norm = cast(nn.BatchNorm2d, module)
-        if norm.running_mean is None or norm.running_var is None:
-            continue
-        with torch.no_grad():
-            scale = (norm.running_var + norm.eps).rsqrt()
-            scale = scale if norm.weight is None else scale * norm.weight
-            shift = -norm.running_mean * scale
-            shift = shift if norm.bias is None else shift + norm.bias
-        yield norm, partial(_scale_and_shift, scale, shift)
+        affine = fixed_norm(cast(nn.BatchNorm2d, module))
+        if affine is not None:
+            yield module, partial(_scale_and_shift, *affine)
+
+
+@torch.no_grad()
+def fixed_norm(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor] | None:
+    """Scale and shift of a BatchNorm with running statistics; None if it has none."""
+    if norm.running_mean is None or norm.running_var is None:
+        return None
+    scale = (norm.running_var + norm.eps).rsqrt()
+    scale = scale if norm.weight is None else scale * norm.weight
+    shift = -norm.running_mean * scale
+    return scale, shift if norm.bias is None else shift + norm.bias
 
 
 def _scale_and_shift(scale: Tensor, shift: Tensor, input: Tensor) -> Tensor:
@@ -136,7 +146,7 @@ def _convolve(layer: nn.Conv2d, kernels: Tensor, input: Tensor) -> Tensor:
 
 
 @contextmanager
-def _replaced(forwards: dict[nn.Module, Forward]) -> Iterator[None]:
+def replaced(forwards: dict[nn.Module, Forward]) -> Iterator[None]:
     """Within the block, these modules use these functions as their ``forward``."""
     try:
         for module, forward in forwards.items():

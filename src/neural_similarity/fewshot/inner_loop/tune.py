@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..batches import BatchNorm, query_labels
 from ..network import FewShotNetwork
+from .chain import Chain, find_chain
 from .episode_parameters import BIAS, WEIGHT, Tensors, named_parameters, scores_with, statistics
 from .many_episodes import ManyEpisodes
 from .support_sgd import Start, SupportSGD, prototype_classifier, tune_coefficients
@@ -18,6 +19,7 @@ from .support_sgd import Start, SupportSGD, prototype_classifier, tune_coefficie
 __all__ = ["tuned_scores"]
 
 _IMAGES = 64  # queries of all episodes together that are classified at a time
+_EPISODES = 4  # that autograd takes together: more are no faster, and need more memory
 
 
 def tuned_scores(
@@ -45,20 +47,55 @@ def tuned_scores(
     """
     own = {name: tensor.detach() for name, tensor in named_parameters(network, names).items()}
     with statistics(network, batch_norm):
-        firsts = [own | _first_classifier(start, network, images) for images in support]
-        episodes = ManyEpisodes(network.backbone)
-        if batch_norm == "running" and episodes.works_for(own, support[0].flatten(0, 1)[:2]):
-            return _together(sgd, episodes, firsts, support, query)
+        firsts = _first_classifiers(start, network, support)
+        firsts |= {name: tensor.expand(len(support), *tensor.shape) for name, tensor in own.items()}
+        episodes, some = ManyEpisodes(network.backbone), support[0].flatten(0, 1)[:2]
+        if batch_norm == "running" and episodes.works_for(own, some):
+            chain = find_chain(episodes, own, some)
+            if chain is not None:
+                return _by_chain(sgd, chain, firsts, support, query)
+            parts = zip(
+                _parts(firsts), support.split(_EPISODES), query.split(_EPISODES), strict=True
+            )
+            return torch.cat([_together(sgd, episodes, *part) for part in parts])
         scores = []
-        for first, images, queries in zip(firsts, support, query, strict=True):
+        for b, (images, queries) in enumerate(zip(support, query, strict=True)):
+            first = {name: tensor[b] for name, tensor in firsts.items()}
             last = _tuned(sgd, partial(scores_with, network), first, images, batch_norm)
             with torch.no_grad():
                 scores.append(scores_with(network, last, queries))
         return torch.stack(scores)
 
 
+def _parts(tensors: Tensors) -> Iterator[Tensors]:
+    """The tensors of a few episodes at a time."""
+    for part in zip(*(tensor.split(_EPISODES) for tensor in tensors.values()), strict=True):
+        yield dict(zip(tensors, part, strict=True))
+
+
+def _by_chain(
+    sgd: SupportSGD, chain: Chain, first: Tensors, support: Tensor, query: Tensor
+) -> Tensor:
+    """Scores of all queries, where compiled code takes the steps of all episodes."""
+    n_way, n_shot = support.shape[1:3]
+    entered, labels = chain.entered(support.flatten(1, 2)), query_labels(n_way, n_shot)
+    *own, _, _ = names = [*(first.keys() - {WEIGHT, BIAS}), WEIGHT, BIAS]
+
+    def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
+        now = dict(zip(own, tensors[:-2], strict=True))
+        slopes, of_classifier = chain.gradients(now, tensors[-2:], entered, labels, rows)
+        return [*(slopes[name] for name in own), *of_classifier]
+
+    last = sgd.descend([first[name] for name in names], gradients, len(labels))
+    now = dict(zip(own, last[:-2], strict=True))
+    with torch.no_grad():
+        pieces = query.split(max(1, _IMAGES // len(query)), 1)
+        features = torch.cat([chain.features(now, chain.entered(piece)) for piece in pieces], 1)
+        return torch.baddbmm(last[-1].unsqueeze(1), features, last[-2].mT)
+
+
 def _together(
-    sgd: SupportSGD, episodes: ManyEpisodes, firsts: list[Tensors], support: Tensor, query: Tensor
+    sgd: SupportSGD, episodes: ManyEpisodes, first: Tensors, support: Tensor, query: Tensor
 ) -> Tensor:
     """Scores of all queries, where all episodes take their steps in one pass."""
 
@@ -66,7 +103,6 @@ def _together(
         features = episodes.features({name: tensors[name] for name in own}, images)
         return torch.baddbmm(tensors[BIAS].unsqueeze(1), features, tensors[WEIGHT].mT)
 
-    first = {name: torch.stack([each[name] for each in firsts]) for name in firsts[0]}
     own = first.keys() - {WEIGHT, BIAS}
     last = _tuned(sgd, scores_of, first, support, "running")
     pieces = query.split(max(1, _IMAGES // len(query)), 1)
@@ -101,15 +137,21 @@ def _tuned(
     return dict(zip(first, last, strict=True))
 
 
-def _first_classifier(start: Start, network: FewShotNetwork, support: Tensor) -> Tensors:
-    n_way = len(support)
+def _first_classifiers(start: Start, network: FewShotNetwork, support: Tensor) -> Tensors:
+    """Weight ``(B, n_way, D)`` and bias ``(B, n_way)`` that every episode starts with."""
+    count, n_way, n_shot = support.shape[:3]
     if start == "zero":
-        zero = support.new_zeros(n_way, network.num_features)
-        return {WEIGHT: zero, BIAS: zero[:, 0]}
+        zero = support.new_zeros(count, n_way, network.num_features)
+        return {WEIGHT: zero, BIAS: zero[..., 0]}
     with torch.no_grad():
-        features = network(support.flatten(0, 1))
+        # BatchNorm may take the statistics of an episode, so each goes alone.
+        features = torch.stack([network(images.flatten(0, 1)) for images in support])
         if start == "tuned":
-            A, bias = tune_coefficients(features[None], n_way, support.shape[1], "tuned", [])
-            return {WEIGHT: A[..., 0].mT @ features, BIAS: bias[..., 0]}
-        classifier = prototype_classifier(features.unflatten(0, support.shape[:2]))
-        return dict(zip((WEIGHT, BIAS), classifier, strict=True))
+            A, bias = tune_coefficients(features, n_way, n_shot, "tuned", [])
+            return {WEIGHT: A.permute(2, 1, 0) @ features, BIAS: bias.mT}
+        by_class = features.unflatten(1, (n_way, n_shot))
+        classifiers = [prototype_classifier(each) for each in by_class]
+        return {
+            name: torch.stack(tensors)
+            for name, tensors in zip((WEIGHT, BIAS), zip(*classifiers, strict=True), strict=True)
+        }

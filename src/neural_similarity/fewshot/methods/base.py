@@ -71,6 +71,8 @@ class Method(ABC):
     """Whether scores use the classifier of base classes, so that it goes with the backbone."""
     transductive: ClassVar[bool] = False
     """Whether the method looks at all queries of an episode before it classifies any of them."""
+    episodes_at_a_time: ClassVar[int] = 4
+    """How many episodes :meth:`scores` gets in a test, which bounds its memory."""
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():

@@ -32,10 +32,19 @@ def cosine(done: float) -> float:
     return 0.5 * (1 + cos(pi * done))
 
 
+def halving(done: float) -> float:
+    """Halved ten times, at equal distances, as in the code of ProtoNet and of R2D2.
+
+    A rate that falls all the time suits runs that may end early (``patience``).
+    """
+    return float(0.5 ** int(10 * done))
+
+
 SCHEDULES: dict[str, Schedule] = {
     "constant": lambda done: 1.0,
     "cosine": cosine,
     "onecycle": onecycle,
+    "halving": halving,
     "paper": _drops(34 / 64, 54 / 64),  # CIFAR: 64K steps, drops at 34K and 54K
     "authors": _drops(20 / 42.5, 30 / 42.5, 37.5 / 42.5),  # their code: 42.5K steps
     "imagenet": _drops(200 / 600, 375 / 600, 550 / 600),  # 600K steps

@@ -80,13 +80,24 @@ class FullContext(nn.Module):
         return support + forward + backward
 
     def read(self, support: Tensor, query: Tensor) -> Tensor:
-        """f: each query with what it reads from the support set, whose order does not matter."""
+        r"""f: each query with what it reads from the support set, whose order does not matter.
+
+        With the support set :math:`g_i` and a query :math:`f'`, for k = 1, ..., K (the paper's
+        equations 3 to 6):
+
+        .. math:: r_{k-1} = \sum_i \operatorname{softmax}_i(h_{k-1}^\top g_i) \, g_i, \qquad
+            \hat h_k, c_k = \operatorname{LSTM}(f', [h_{k-1}, r_{k-1}], c_{k-1}), \qquad
+            h_k = \hat h_k + f'
+
+        The paper does not say where it starts. With :math:`\hat h_0 = c_0 = 0`, the last equation
+        gives :math:`h_0 = f'`, so the first step has read, too.
+        """
         shape, flat = query.shape, query.flatten(0, 1)
-        state, cell, read = flat, torch.zeros_like(flat), torch.zeros_like(flat)
+        state, cell = flat, torch.zeros_like(flat)
         for _ in range(self.steps):
+            attention = (state.reshape(shape) @ support.mT).softmax(-1)
+            read = (attention @ support).flatten(0, 1)
             # The paper's state is [h, r]; here r is part of the input, which is the same.
             hidden, cell = self.reader(torch.cat((flat, read), dim=1), (state, cell))
             state = hidden + flat
-            attention = (state.reshape(shape) @ support.mT).softmax(-1)
-            read = (attention @ support).flatten(0, 1)
         return state.reshape(shape)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ....errors import RunError
 from ...batches import query_labels
 from ...inner_loop.episode_parameters import (
     BIAS,
@@ -43,12 +44,23 @@ class MetaSimilarity(MetaLearned):
         classifier_steps: further steps of the classifier alone, in training and in tests.
         recompute: store only similarity and classifier of each step, and compute the rest again for
             the gradient: a little more time (an eighth for CNN-4), memory for one step, not all.
+        fixed_classifier: steps move the similarity alone, as the text of Section 7.2 says; the
+            appendix moves both. The classifier stays at its start, which cannot be zero then.
     """
 
     inner_lr: float = 0.2
     start: Literal["learned", "zero", "prototypes"] = "zero"
     classifier_steps: int = 20
     recompute: bool = True
+    fixed_classifier: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fixed_classifier and self.start == "zero":
+            raise RunError(
+                f"{self.name}: expected start 'prototypes' or 'learned' with fixed_classifier, got "
+                f"'zero'. A classifier of zeros that does not move classifies nothing."
+            )
 
     def build(
         self, backbone: nn.Module, num_classes: int, image_shape: tuple[int, int, int]
@@ -64,6 +76,8 @@ class MetaSimilarity(MetaLearned):
         self, network: FewShotNetwork, support: Tensor, steps: int, second_order: bool
     ) -> Tensors:
         tensors = super().fit(network, support, steps, second_order)
+        if self.fixed_classifier:
+            return tensors
         classifier = {name: tensors.pop(name) for name in (WEIGHT, BIAS)}
         features = functional_call(network.backbone, tensors, (support.flatten(0, 1),)).flatten(1)
         labels = query_labels(support.shape[0], support.shape[1], support.device)
@@ -89,6 +103,15 @@ class MetaSimilarity(MetaLearned):
             return list(step(network, named, images, labels, second_order).values())
 
         return dict(zip(tensors, recomputed(values, list(tensors.values())), strict=True))
+
+    def step(self, tensors: Tensors, loss: Tensor, second_order: bool) -> Tensors:
+        if not self.fixed_classifier:
+            return super().step(tensors, loss, second_order)
+        moving = {name: t for name, t in tensors.items() if name not in (WEIGHT, BIAS)}
+        return tensors | super().step(moving, loss, second_order)
+
+    def adapted(self, network: FewShotNetwork, n_way: int) -> int:
+        return super().adapted(network, 0 if self.fixed_classifier else n_way)
 
 
 @register_method

@@ -42,8 +42,10 @@ class BDCSPN(FeatureMethod):
     for that.
 
     Args:
-        scale: ε.
-        top: Z; None takes all queries.
+        scale: ε. 10 is also what the code of LaplacianShot's authors has for these weights
+            (https://github.com/imtiazziko/LaplacianShot), and that of Veilleux and others (2021).
+        top: Z, here about half of the usual 15 queries of a class; None takes all queries, as both
+            these codes do. The authors published no code.
     """
 
     scale: float = 10.0

@@ -32,12 +32,13 @@ class LaplacianShot(FeatureMethod):
     over assignments :math:`y_q` of queries to classes, with :math:`a_{qw}` the squared distance of
     query q to prototype w, and :math:`W_{qp} = 1` if p is among the nearest neighbours of q. It is
     solved by updates that can be computed for all queries at once (:func:`bound_updates`).
-    Prototypes are first rectified as in ``bd_cspn``, with all queries and ε = 10. Scores are the
+    Prototypes are first rectified as in ``bd_cspn``, with all queries and ε = 10. (The code of its
+    authors has the same ε, but takes the softmax of the weights over classes.) Scores are the
     logarithms of the assignments.
 
     Args:
         laplacian: λ. The authors choose it between 0.1 and 1.5 on validation classes; 1 is the
-            default of their code.
+            default of their code (https://github.com/imtiazziko/LaplacianShot).
         neighbours: the nearest images of a query, itself included, as in their code: with 3 it has
             two neighbours.
         steps: updates.

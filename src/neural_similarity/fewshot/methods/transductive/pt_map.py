@@ -46,7 +46,10 @@ class PTMAP(FeatureMethod):
         power: β of the transform.
         sharpness: λ.
         rate: α.
-        steps: how often centres move. Rate and steps are those of the authors' code.
+        steps: how often centres move.
+
+    The defaults are those of the authors' code (``test_standard.py`` of
+    https://github.com/yhu01/PT-MAP).
     """
 
     power: float = 0.5
