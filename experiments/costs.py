@@ -1,7 +1,8 @@
 """What every network of the study costs: parameters, multiply-adds, time of a training step.
 
 Run ``python -m experiments.costs`` on a machine that does little else: it writes
-``experiments/results/<study>/costs.json``. Times are of one thread, in seconds of its processor.
+``experiments/results/<study>/costs-<number>.json``. Code becomes faster: the newest file counts,
+and ``--again`` adds one. Times are of one thread, in seconds of its processor.
 All networks take turns, several rounds long, so that a slow moment slows all of them alike.
 """
 
@@ -21,6 +22,7 @@ from neural_similarity.convert import multiply_adds
 from neural_similarity.fewshot import FewShotConfig
 from neural_similarity.train import TrainConfig, World, build_model, build_optimizer, here_and_now
 
+from .code_version import commit
 from .records import RESULTS, read_record, write_record
 from .tables.base import Table
 from .tables.equal_cost import STUDIES
@@ -32,14 +34,21 @@ _CLASSES = {"cifar10": 10, "cifar100": 100, "cifar-fs": 64}
 _SIDE = 32
 
 
-def costs_file(results: Path, study: str) -> Path:
-    return results / study / "costs.json"
+def costs_file(results: Path, study: str, number: int) -> Path:
+    return results / study / f"costs-{number}.json"
 
 
 def read_costs(results: Path, study: str) -> dict[str, dict[str, float]]:
     """Parameters, multiply-adds and seconds by row; empty if they were not measured."""
-    record = read_record(costs_file(results, study))
-    return {} if record is None else record["rows"]
+    newest = read_record(costs_file(results, study, _next_number(results, study) - 1))
+    return {} if newest is None else newest["rows"]
+
+
+def _next_number(results: Path, study: str) -> int:
+    number = 1
+    while costs_file(results, study, number).exists():
+        number += 1
+    return number
 
 
 def measure(study: Table, rounds: int, log: Callable[[str], None]) -> dict[str, Any]:
@@ -67,6 +76,7 @@ def measure(study: Table, rounds: int, log: Callable[[str], None]) -> dict[str, 
         log(f"{study.name}: round {number} of {rounds}")
     return {
         "rounds": rounds,
+        "commit": commit(),
         "environment": {k: v for k, v in here_and_now(World()).items() if k != "classes"},
         "rows": {name: {**rows[name], "seconds": median(times[name])} for name in rows},
     }
@@ -97,12 +107,14 @@ def main() -> None:
     )
     parser.add_argument("studies", nargs="*", default=list(STUDIES), help="all by default")
     parser.add_argument("--rounds", type=int, default=9, help="steps of each network (default 9)")
+    parser.add_argument("--again", action="store_true", help="also what was measured before")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     for name in arguments.studies:
-        file = costs_file(arguments.results, name)
-        if not file.exists():
+        number = _next_number(arguments.results, name)
+        if number == 1 or arguments.again:
+            file = costs_file(arguments.results, name, number)
             write_record(file, measure(STUDIES[name], arguments.rounds, lambda line: print(line)))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from neural_similarity.errors import RunError
+from neural_similarity.errors import RunError, UnknownNameError
 
 from .queue.jobs import jobs_of
 from .queue.worker import Callback, Queue
@@ -51,6 +51,8 @@ def list_tables(
     yield ""
     yield LEGEND
     for table in (*TABLES.values(), *STUDIES.values()):
+        if budget not in table.budgets:
+            continue
         yield ""
         yield f"{table.name}: {table.title}"
         yield f"  {budget}: {table.budgets[budget]}"
@@ -79,7 +81,7 @@ def run(
 
     Args:
         tables: names of tables.
-        budget: smoke, short or paper.
+        budget: smoke, short, long or paper.
         seeds: how many, from 0 on.
         rows: only these rows, and those that they start from; all if empty.
         work: folder of the runs themselves.
@@ -91,6 +93,12 @@ def run(
     """
     check_budget(budget)
     chosen = [table for name in tables for table in find_tables(name)]
+    if not any(budget in table.budgets for table in chosen):
+        have_it = ", ".join(name for name, t in (TABLES | STUDIES).items() if budget in t.budgets)
+        raise UnknownNameError(
+            f"reproduce: expected tables with budget {budget!r} ({have_it}), got "
+            f"{', '.join(tables)}."
+        )
     jobs = jobs_of(chosen, budget, seeds, rows)
     data = None if data_dir is None else str(data_dir)
     queue = Queue(results, work, data, log, callback, test_callback)

@@ -16,7 +16,7 @@ class Job:
 
     Args:
         row: the row.
-        budget: smoke, short or paper.
+        budget: smoke, short, long or paper.
         seed: the seed.
         before: the job that trains the network this one starts from.
     """

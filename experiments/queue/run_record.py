@@ -40,14 +40,12 @@ MACHINE = ("neural_similarity", "torch", "python", "machine", "processor", "devi
 def run_record(run: Run | FewShotRun, config: TrainConfig | FewShotConfig) -> Record:
     """Everything about a run except its test results; ``config`` has no paths of this machine."""
     environment, metrics = run.environment(), run.metrics()
-    shape = (len(environment["classes"]), environment["in_channels"], environment["image_size"])
-    network = build_model(config, *shape) if isinstance(run, Run) else run.build_network(*shape)
     times = sorted(line["step_seconds"] for line in metrics if line["kind"] == "train")
     return {
         "config": {**config.to_dict(), "data_dir": None},
         "environment": {name: environment[name] for name in MACHINE},
         "data_copies": environment["data_copies"],
-        "parameters": sum(p.numel() for p in network.parameters()),
+        **_sizes(run, config, environment),
         "seconds": max((line["seconds"] for line in metrics), default=0.0),
         "step_seconds": times[len(times) // 2] if times else None,
         "metrics": as_columns(metrics),
@@ -57,10 +55,10 @@ def run_record(run: Run | FewShotRun, config: TrainConfig | FewShotConfig) -> Re
 
 def diverged_record(before: Record, config: TrainConfig | FewShotConfig) -> Record:
     """The result of a row that starts from a network whose training diverged."""
-    inherited = ("environment", "data_copies", "parameters", "diverged")
+    inherited = ("environment", "data_copies", "parameters", "trained_parameters", "diverged")
     return {
         "config": {**config.to_dict(), "data_dir": None},
-        **{name: before[name] for name in inherited},
+        **{name: before[name] for name in inherited if name in before},
         "seconds": 0.0,
         "step_seconds": None,
         "metrics": {},
@@ -125,6 +123,32 @@ def summary(record: Record) -> str:
     if "error" in record:
         return f"error {record['error']:.2%}"
     return f"{record['parameters']:,} parameters"
+
+
+def _sizes(
+    run: Run | FewShotRun, config: TrainConfig | FewShotConfig, environment: dict[str, Any]
+) -> Record:
+    """Parameters of the network that is tested, and of a few-shot network also those trained.
+
+    Tests of new classes do not use the classifier of the training classes, unless their method
+    needs it: the parameters whose number depends on that of the training classes.
+    """
+    classes, *image = (
+        len(environment["classes"]), environment["in_channels"], environment["image_size"],
+    )  # fmt: skip
+    if isinstance(run, Run):
+        network = build_model(config, classes, *image)
+        return {"parameters": sum(p.numel() for p in network.parameters())}
+    trained, other = (
+        dict(run.build_network(count, *image).named_parameters())
+        for count in (classes, classes + 1)
+    )
+    whole = run.config.build_method().needs_base_classifier
+    tested = (p for name, p in trained.items() if whole or p.shape == other[name].shape)
+    return {
+        "parameters": sum(p.numel() for p in tested),
+        "trained_parameters": sum(p.numel() for p in trained.values()),
+    }
 
 
 def _taps_off(run: Run | FewShotRun) -> Record:

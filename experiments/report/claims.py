@@ -143,7 +143,7 @@ def _compared(claim: Claim, tables: Tables) -> Iterator[tuple[tuple[str, str, st
     for pair in claim.pairs:
         name, row, other = pair
         rows = tables.get(name)
-        if rows is None or not (rows[row].tested and rows[other].tested):
+        if rows is None or not all(one in rows and rows[one].tested for one in (row, other)):
             continue
         table = TABLES[name]
         for shots in shots_of(rows) if table.metric == "accuracy" else [None]:

@@ -18,7 +18,7 @@ from ..intervals import (
 )
 from ..records import Record
 from ..tables.base import Row, Table
-from .row_results import RowResults, find_test
+from .row_results import RowResults, counts_trained, find_test
 
 __all__ = ["Comparison", "compare", "compare_rows", "on_same_episodes"]
 
@@ -49,7 +49,9 @@ class Comparison:
 
     @property
     def parameters(self) -> int | None:
-        return next((r["parameters"] for r in self.results.by_seed.values()), None)
+        """Of the network that is tested; older few-shot results count the one that was trained."""
+        records = sorted(self.results.by_seed.values(), key=counts_trained)
+        return next((record["parameters"] for record in records), None)
 
     @property
     def minutes(self) -> float | None:
@@ -76,9 +78,9 @@ class Comparison:
 def compare_rows(
     table: Table, rows: Mapping[str, RowResults], shots: int | None = None
 ) -> list[Comparison]:
-    """Every row of a table, compared with its baseline; ``shots`` chooses a few-shot test."""
+    """Every row with results, compared with the baseline; ``shots`` chooses a few-shot test."""
     baseline = rows[table.baseline]
-    return [compare(rows[row.name], baseline, table.metric, shots) for row in table.rows]
+    return [compare(row, baseline, table.metric, shots) for row in rows.values()]
 
 
 def compare(

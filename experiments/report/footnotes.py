@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from neural_similarity.fewshot import FewShotConfig
+
 from ..tables.base import SEEDS, Table
 from .code_versions import changed_code, commits_of
 from .data_versions import describe_data
-from .row_results import RowResults, other_network, outdated
+from .row_results import RowResults, counts_trained, other_network, outdated
 
 __all__ = ["footnotes"]
 
@@ -17,7 +19,7 @@ def footnotes(table: Table, rows: Mapping[str, RowResults], budget: str) -> Iter
     """What a reader should know about the numbers, a sentence or two each."""
     yield f"Budget `{budget}`: {table.budgets[budget]}."
     yield from table.notes
-    yield from (f"{row.title}: {row.deviation}" for row in table.rows if row.deviation)
+    yield from (f"{of.row.title}: {of.row.deviation}" for of in rows.values() if of.row.deviation)
     starts = [f"`{name}` from `{row.starts_from}`" for name, row in rows.items() if row.starts_from]
     if starts:
         yield f"Rows that start from the trained network of another row: {', '.join(starts)}."
@@ -28,6 +30,7 @@ def footnotes(table: Table, rows: Mapping[str, RowResults], budget: str) -> Iter
     if table.metric == "accuracy":
         yield from _fewer_episodes(rows, table.baseline)
         yield from _early_weights(rows)
+        yield from _trained_classifiers(rows)
     yield from _taps_off(rows)
     yield from _incomplete(rows)
     yield from _changed(rows)
@@ -67,6 +70,23 @@ def _early_weights(rows: Mapping[str, RowResults]) -> Iterator[str]:
                 f"`{name}` was tested with the weights that did best on the validation classes: "
                 f"those after steps {shares}."
             )
+
+
+def _trained_classifiers(rows: Mapping[str, RowResults]) -> Iterator[str]:
+    """Rows whose parameters include the classifier of the training classes."""
+    names = []
+    for name, row in rows.items():
+        config = row.row.training(row.budget)
+        has_classifier = (
+            isinstance(config, FewShotConfig) and config.build_method().trains_on != "episodes"
+        )
+        if has_classifier and row.by_seed and all(map(counts_trained, row.by_seed.values())):
+            names.append(f"`{name}`")
+    if names:
+        yield (
+            f"The parameters of these rows, which older code counted, include a classifier of the "
+            f"training classes that tests do not use: {', '.join(names)}."
+        )
 
 
 def _taps_off(rows: Mapping[str, RowResults]) -> Iterator[str]:

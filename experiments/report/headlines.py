@@ -71,8 +71,8 @@ def _line(
     headline: Headline, tables: Mapping[str, Mapping[str, RowResults]], page: str | None
 ) -> Iterator[str]:
     table, rows = TABLES[headline.table], tables[headline.table]
-    row, other = rows[headline.row], rows[headline.other]
-    if not row.by_seed or not other.by_seed:
+    row, other = rows.get(headline.row), rows.get(headline.other)
+    if row is None or other is None or not row.by_seed or not other.by_seed:
         return
     if row.diverged or other.diverged:
         result = "no comparison, because training diverged"

@@ -9,7 +9,7 @@ from pathlib import Path
 from .. import markdown
 from ..tables.registry import TABLES
 from .row_results import RowResults
-from .table_text import pairs_text, short_text
+from .table_text import longer, pairs_text, short_text
 
 __all__ = ["CAPTIONS", "has_finished", "link", "page_text", "picture_text"]
 
@@ -49,10 +49,13 @@ $ nsl reproduce report           # write this page, the full report and the READ
 
 
 def page_text(
-    tables: Mapping[str, Mapping[str, RowResults]], budget: str, page: Path, report: Path,
-    pictures: Path,
+    tables: Mapping[str, Mapping[str, RowResults]], at_length: Mapping[str, dict[str, RowResults]],
+    budget: str, page: Path, report: Path, pictures: Path,
 ) -> str:  # fmt: skip
-    """The page, for its place on disk: links are relative to it."""
+    """The page, for its place on disk: links are relative to it.
+
+    ``at_length`` has the results of the long budget that are shown beside the others.
+    """
     parts = [
         "# Results",
         markdown.paragraph(_INTRODUCTION),
@@ -66,16 +69,21 @@ def page_text(
     ]
     for name in ON_PAGE:
         if name in tables and has_finished(tables[name]):
-            table, rows = TABLES[name], tables[name]
-            parts += [
-                f"## {table.title}",
-                markdown.paragraph(f"Table {table.number}. Our training: {table.budgets[budget]}."),
-                short_text(table, rows),
-                *pairs_text(table, rows, brief=True),
-                *([markdown.paragraph(" ".join(table.notes))] if table.notes else []),
-                *picture_text(name, rows, pictures, page),
-            ]
+            parts += _table_text(name, tables[name], budget)
+            parts += picture_text(name, tables[name], pictures, page)
+        if name in at_length and has_finished(at_length[name]):
+            parts += _table_text(name, at_length[name], "long")
     return "\n\n".join(parts) + "\n"
+
+
+def _table_text(name: str, rows: Mapping[str, RowResults], budget: str) -> Iterator[str]:
+    table = TABLES[name]
+    yield f"## {table.title}{longer(budget)}"
+    yield markdown.paragraph(f"Table {table.number}. Our training: {table.budgets[budget]}.")
+    yield short_text(table, rows)
+    yield from pairs_text(table, rows, brief=True)
+    if table.notes:
+        yield markdown.paragraph(" ".join(table.notes))
 
 
 def picture_text(

@@ -22,6 +22,7 @@ from ..tables.base import OneStep, Row, Table
 
 __all__ = [
     "RowResults",
+    "counts_trained",
     "find_test",
     "has_results",
     "other_network",
@@ -89,14 +90,15 @@ class RowResults:
 
 
 def read_table(table: Table, results: Path, budget: str) -> dict[str, RowResults]:
-    """All results of a table's rows, by the row's name."""
+    """All results of a table's rows at a budget, by the row's name."""
     starts = table.starts(budget)
-    return {row.name: _read_row(row, results, budget, starts[row.name]) for row in table.rows}
+    rows = table.at(budget).rows
+    return {row.name: _read_row(row, results, budget, starts[row.name]) for row in rows}
 
 
 def has_results(table: Table, rows: Mapping[str, RowResults]) -> bool:
     """Whether a row of this table was run, not counting rows that it shares with other tables."""
-    return any(rows[row.name].by_seed for row in table.rows if row.kept_in == table.name)
+    return any(of.by_seed for of in rows.values() if of.row.kept_in == table.name)
 
 
 def outdated(rows: Mapping[str, RowResults], name: str) -> list[int]:
@@ -118,6 +120,14 @@ def other_network(rows: Mapping[str, RowResults], name: str) -> list[int]:
     stored = {s: r.get("network") for s, r in rows[row.starts_from].by_seed.items()}
     used = {s: r.get("began_with") for s, r in row.by_seed.items()}
     return [s for s in used if None not in (used[s], stored.get(s)) and used[s] != stored[s]]
+
+
+def counts_trained(record: Record) -> bool:
+    """Whether the parameters of a few-shot result include the classifier of training classes.
+
+    Results say since then what was trained and what is tested.
+    """
+    return "tests" in record and "trained_parameters" not in record
 
 
 def shots_of(rows: Mapping[str, RowResults]) -> list[int]:

@@ -12,12 +12,12 @@ from .comparison import compare, compare_rows
 from .footnotes import footnotes
 from .row_results import RowResults, shots_of
 
-__all__ = ["full_text", "pairs_text", "short_text"]
+__all__ = ["full_text", "longer", "pairs_text", "short_text"]
 
 
 def full_text(table: Table, rows: Mapping[str, RowResults], budget: str) -> str:
     """Title, numbers and notes."""
-    parts = [f"## Table {table.number}: {table.title}"]
+    parts = [f"## Table {table.number}: {table.title}{longer(budget)}"]
     if table.sizes:
         parts += [_sizes(table, rows), _commands(table)]
     if table.metric == "accuracy":
@@ -28,6 +28,11 @@ def full_text(table: Table, rows: Mapping[str, RowResults], budget: str) -> str:
     parts += pairs_text(table, rows)
     notes = [f"- {note}" for note in footnotes(table, rows, budget)]
     return "\n\n".join([*parts, "\n".join(notes)])
+
+
+def longer(budget: str) -> str:
+    """What the title of a table adds at the budget that is shown beside the short one."""
+    return ", trained longer" if budget == "long" else ""
 
 
 def short_text(table: Table, rows: Mapping[str, RowResults]) -> str:
@@ -56,7 +61,9 @@ def short_text(table: Table, rows: Mapping[str, RowResults]) -> str:
 
 def pairs_text(table: Table, rows: Mapping[str, RowResults], brief: bool = False) -> Iterator[str]:
     """A heading and a table of the rows that are compared with another row than the baseline."""
-    pairs = [pair for pair in table.pairs if all(rows[name].finished for name in pair)]
+    pairs = [
+        pair for pair in table.pairs if all(name in rows and rows[name].finished for name in pair)
+    ]
     if not pairs:
         return
     columns = {

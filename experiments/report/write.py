@@ -46,9 +46,9 @@ whose interval contains zero is "not separated". There is no correction for the 
 among twenty rows that are all equal, one is expected to look separated. Minutes are the number of
 training steps times the seconds of a step at the fastest pace: the fastest tenth of the steps of
 the fastest seed. The machine did other work as well, so the same training may differ by a
-twentieth. Parameters are all that were trained; for few-shot methods that learn from images this
-includes the classifier of the training classes, which episodes do not use. Every JSON file names
-its data by fingerprint.
+twentieth. Parameters are those of the network that is tested, before an episode adapts it: few-shot
+methods that learn from images leave the classifier of the training classes behind. A note names
+rows whose older results count it. Every JSON file names its data by fingerprint.
 """
 
 
@@ -96,9 +96,7 @@ class Report:
 
     def _tables(self) -> dict[str, dict[str, RowResults]]:
         """Results by table and row, of tables that have any."""
-        tables = sorted(TABLES.values(), key=lambda table: table.name)
-        rows = {table.name: read_table(table, self.results, self.budget) for table in tables}
-        with_results = {name: of for name, of in rows.items() if has_results(TABLES[name], of)}
+        with_results = self._with_results(self.budget)
         if not with_results:
             raise RunError(
                 f"{self.results}: expected results of the {self.budget} budget, got none. Run some "
@@ -106,11 +104,22 @@ class Report:
             )
         return with_results
 
+    def _at_length(self) -> dict[str, dict[str, RowResults]]:
+        """Results of the long budget, which the report of the short one shows, too."""
+        return self._with_results("long") if self.budget == "short" else {}
+
+    def _with_results(self, budget: str) -> dict[str, dict[str, RowResults]]:
+        tables = sorted(TABLES.values(), key=lambda table: table.name)
+        rows = {table.name: read_table(table, self.results, budget) for table in tables}
+        return {name: of for name, of in rows.items() if has_results(TABLES[name], of)}
+
     def _texts(self, tables: Mapping[str, dict[str, RowResults]]) -> dict[Path, str]:
         """The text of each file."""
         texts = {self.file: self._full(tables)}
         if self.page is not None:
-            texts[self.page] = page_text(tables, self.budget, self.page, self.file, self._pictures)
+            texts[self.page] = page_text(
+                tables, self._at_length(), self.budget, self.page, self.file, self._pictures
+            )
         if self.readme is not None:
             target = link(self.page or self.file, self.readme)
             current = self.readme.read_text(encoding="utf-8")
@@ -131,6 +140,8 @@ class Report:
         for name, rows in tables.items():
             parts.append(full_text(TABLES[name], rows, self.budget))
             parts += picture_text(name, rows, self._pictures, self.file)
+        for name, rows in self._at_length().items():
+            parts.append(full_text(TABLES[name], rows, "long"))
         parts += equal_cost_text(self.results, self.budget)
         parts += (
             f"![{STUDIES[file.stem].title}]({link(file, self.file)})"

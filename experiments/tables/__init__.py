@@ -1,4 +1,4 @@
-"""The paper's tables: rows, each a training configuration, at three budgets."""
+"""The paper's tables: rows, each a training configuration, at some budgets."""
 
 from .base import BUDGETS, SEEDS, OneStep, Row, Table
 from .registry import TABLES, find_table

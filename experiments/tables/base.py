@@ -1,4 +1,4 @@
-"""What a table of the paper consists of: rows, each a training configuration, at three budgets.
+"""What a table of the paper consists of: rows, each a training configuration, at some budgets.
 
 A row is a function from the budget's configuration to its own, so its code shows only what it
 changes. A row that appears in several tables is trained once: it knows which table stores its
@@ -30,6 +30,7 @@ __all__ = [
 BUDGETS = {
     "smoke": "seconds a row, on embedded data: does it still run?",
     "short": "for two processor cores: minutes for a plain row, half an hour for a dynamic one",
+    "long": "until validation stops rising, at most three hours of one core; Table 6 on CIFAR-FS",
     "paper": "the paper's schedule, for people with GPUs",
 }
 SEEDS = 3  # how many a table should have
@@ -67,6 +68,7 @@ class Row:
         starts_from: a row of the same table whose trained network this row starts from by choice.
             What its method starts from is not repeated here, see :meth:`Table.starts`.
         deviation: how it deviates from the paper, at every budget.
+        own: whole configurations, for budgets that only some rows of a table have.
     """
 
     name: str
@@ -76,10 +78,16 @@ class Row:
     budgets: Mapping[str, Config]
     starts_from: str | None = None
     deviation: str = ""
+    own: Mapping[str, Config] = field(default_factory=dict)
+
+    def has(self, budget: str) -> bool:
+        """Whether the row is run at this budget."""
+        return budget in self.budgets or budget in self.own
 
     def config(self, budget: str, seed: int = 0) -> Config:
         """The configuration of a run."""
-        changed: Config = self.change(self.budgets[budget])
+        own = self.own.get(budget)
+        changed: Config = self.change(self.budgets[budget]) if own is None else own
         if isinstance(changed, OneStep):
             return replace(changed, config=replace(changed.config, seed=seed))
         return replace(changed, seed=seed)
@@ -132,6 +140,10 @@ class Table:
         """Its number in the paper: ``"4"`` for ``table4-cifar100``."""
         return self.name.removeprefix("table").partition("-")[0]
 
+    def at(self, budget: str) -> Table:
+        """The table with the rows that are run at this budget; most have all or none of them."""
+        return replace(self, rows=tuple(row for row in self.rows if row.has(budget)))
+
     def row(self, name: str) -> Row:
         """The row of that name."""
         for row in self.rows:
@@ -147,10 +159,11 @@ class Table:
             budget: which configurations.
             only: these rows and those that they start from; all if empty.
         """
-        names = [self.row(name).name for name in only] or [row.name for row in self.rows]
-        configs = {row.name: row.config(budget) for row in self.rows}
+        rows = self.at(budget).rows
+        names = [self.at(budget).row(name).name for name in only] or [row.name for row in rows]
+        configs = {row.name: row.config(budget) for row in rows}
         few_shot = {n: c for n, c in configs.items() if isinstance(c, FewShotConfig)}
-        chosen = {row.name: row.starts_from for row in self.rows if row.starts_from is not None}
+        chosen = {row.name: row.starts_from for row in rows if row.starts_from is not None}
         ordered = order_runs(few_shot, chosen, [name for name in names if name in few_shot])
         return ordered | {name: None for name in names if name not in few_shot}
 

@@ -183,6 +183,25 @@ class TestFewShot:
             ]  # fmt: skip
             assert "as many parameters" not in text.partition("Other pairs:")[2].split("\n\n")[1]
 
+    def test_results_of_the_long_budget_are_beside_the_short_ones(self, results, report):
+        for budget, more in (("short", 0.0), ("long", 0.2)):
+            for row in ("finetune", "ridge"):
+                accuracies = [0.3 + more, 0.5 + more]
+                keep_tests(results, row, 0, [accuracies, accuracies], budget=budget)
+        keep_tests(results, "nearest", 0, [[0.5, 0.6], [0.5, 0.6]])  # has no long budget
+        report.write()
+        title = "Few-shot learning on CIFAR-FS, 5 ways"
+        for file, heading in ((report.file, f"## Table 6: {title}"), (report.page, f"## {title}")):
+            short, found, long = file.read_text().partition(f"{heading}, trained longer\n")
+            assert found
+            row = "Ridge regression (R2D2) †"
+            assert cells(short, row)[1].startswith("40.00")
+            assert cells(long, row, "\n")[1].startswith("60.00")
+            assert cells(long, row, "\n")[2] == "60.00", "the published number"
+            assert "Nearest Neighbor" in short
+            assert "Nearest Neighbor" not in long
+            assert "until ten validations bring no higher accuracy" in long
+
     def test_options_that_a_method_had_by_default(self, results):
         def is_current(**options):
             change(file, tests=[{**test, "method_options": options} for test in tests])

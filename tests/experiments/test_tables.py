@@ -26,7 +26,9 @@ def parameters(row, budget):
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("name", TABLES)
 def test_configurations_differ(name, budget):
-    configs = [row.config(budget, 3) for row in table(name).rows]
+    rows = table(name).at(budget).rows
+    assert bool(rows) == (budget in table(name).budgets)
+    configs = [row.config(budget, 3) for row in rows]
     assert all(config.seed == 3 for config in configs)
     for number, config in enumerate(configs):
         assert config not in configs[:number]
@@ -49,7 +51,7 @@ def test_rows_see_the_same_number_of_images(name, budget):
     seen = {}
     base = {"train": 64 * 600, "train+val": 80 * 600}
     starts = table(name).starts(budget)
-    for row in table(name).rows:
+    for row in table(name).at(budget).rows:
         config = row.config(budget)
         if config.epochs and config.steps is None and starts[row.name] is None:
             images = base[config.base]
@@ -67,11 +69,34 @@ def test_rows_see_the_same_number_of_images(name, budget):
         assert f"{seen['proto'] / 400:,.0f} " in table(name).budgets["short"]
 
 
+def test_long_rows_end_by_patience_within_the_words_of_their_budget():
+    names = set(list_methods()) & {"proto", "maml", "relation", "matching", "r2d2", "baseline_pp"}
+    rows = table("table6").at("long").rows
+    words = table("table6").budgets["long"]
+    for row in rows:
+        config = row.config("long")
+        names.discard(config.method)
+        assert config.options["width"] == (32 if config.method == "maml" else 64)
+        assert config.patience == 10
+        assert config.learning_rate == (0.005 if config.method == "r2d2" else 0.001)
+        validations = config.epochs
+        if config.steps is not None:
+            assert f"{config.steps * config.tasks:,}" in words
+            validations = config.steps / config.epoch_steps
+        elif config.epochs:
+            assert f"{config.epochs:g} passes" in words
+        assert validations in (0, 20, 40, 80)
+        assert (config.n_shot, config.train_shot) == (1 if "one-shot" in row.name else 5, None)
+        assert ("Transductive" in row.deviation) == (config.method == "maml")
+    assert not names
+    assert table("table6").published.keys() <= {row.name for row in rows}
+
+
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("name", ["table6", "table6-mini"])
 def test_a_row_does_not_repeat_what_its_method_starts_from(name, budget):
     starts = table(name).starts(budget)
-    for row in table(name).rows:
+    for row in table(name).at(budget).rows:
         method = row.config(budget).build_method()
         if method.starts_from is not None:
             assert row.starts_from is None
@@ -81,7 +106,7 @@ def test_a_row_does_not_repeat_what_its_method_starts_from(name, budget):
 @pytest.mark.parametrize("name", ["table6", "table6-mini"])
 def test_rows_have_the_tasks_and_statistics_of_their_notes(name):
     tasks = {}
-    for row in table(name).rows:
+    for row in table(name).at("short").rows:
         config = row.config("short")
         assert ("Transductive" in row.deviation) == (
             config.build_method().inference == "transductive"
@@ -98,7 +123,7 @@ def test_rows_have_the_tasks_and_statistics_of_their_notes(name):
     assert f"on {static.episodes} episodes" in table(name).row("static").deviation
 
 
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("budget", ["smoke", "short", "paper"])
 @pytest.mark.parametrize(
     "name",
     ["nearest", "linear", "laplace", "simpleshot", "bd-cspn", "laplacianshot", "pt-map", "tim"],
@@ -121,7 +146,7 @@ def test_the_note_on_episodes_after_a_trained_network():
 
 def test_every_method_has_a_row():
     """`ridge` is the row of R2D2; the method of that name is the classifier of another study."""
-    methods = {row.config("short").method for row in table("table6").rows}
+    methods = {row.config("short").method for row in table("table6").at("short").rows}
     assert set(list_methods()) - methods == {"ridge"}
 
 
@@ -186,7 +211,7 @@ def test_imagenet_networks_have_the_papers_parameters():
 
 
 def test_the_widened_network_has_as_many_parameters_as_the_dynamic_one():
-    for budget in BUDGETS:
+    for budget in ("smoke", "short", "paper"):
         wide = table("table6").row("wide-parameters").config(budget)
         dynamic = table("table6").row("dynamic").config(budget)
         predictor = ns.SpherePredictor(hidden=dynamic.hidden)

@@ -11,21 +11,21 @@ ENVIRONMENT = {
 }  # fmt: skip
 
 
-def keep(results: Path, table: str, row: str, seed: int, **outcome) -> Path:
+def keep(results: Path, table: str, row: str, seed: int, budget="short", **outcome) -> Path:
     """Write a result as a run would; ``outcome`` is what the run measured."""
     of = TABLES[table].row(row)
-    config = of.config("short", seed)
+    config = of.config(budget, seed)
     config = config.config if isinstance(config, OneStep) else config
     settings = {**config.to_dict(), "data_dir": None}
-    if (start := TABLES[table].starts("short")[row]) is not None:
+    if (start := TABLES[table].starts(budget)[row]) is not None:
         settings["backbone"] = start
     record = {
-        "table": of.kept_in, "row": of.name, "title": of.title, "budget": "short", "seed": seed,
+        "table": of.kept_in, "row": of.name, "title": of.title, "budget": budget, "seed": seed,
         "config": settings, "commit": "abc", "environment": ENVIRONMENT,
         "data_copies": {"train": "82612602206e"}, "parameters": 1234, "seconds": 90.0,
         "step_seconds": 0.25, **outcome,
     }  # fmt: skip
-    file = record_file(results, of, "short", seed)
+    file = record_file(results, of, budget, seed)
     write_record(file, record)
     return file
 
@@ -41,7 +41,9 @@ def keep_error(results: Path, row: str, seed: int, error: float, table: str = "t
     return keep(results, table, row, seed, error=error, metrics=metrics)
 
 
-def keep_tests(results: Path, row: str, seed: int, tests, adapted=645, fingerprint="f") -> Path:
+def keep_tests(
+    results: Path, row: str, seed: int, tests, adapted=645, fingerprint="f", budget="short"
+) -> Path:
     """A few-shot run, tested with 1 and 5 shots: ``tests`` are accuracies by episode of each."""
     records = [
         {
@@ -52,7 +54,7 @@ def keep_tests(results: Path, row: str, seed: int, tests, adapted=645, fingerpri
         for shots, of in zip((1, 5), tests, strict=True)
     ]  # fmt: skip
     metrics = {"eval": {"step": [50, 100, 200], "error": [0.6, 0.5, 0.4]}}
-    return keep(results, "table6", row, seed, tests=records, metrics=metrics)
+    return keep(results, "table6", row, seed, budget, tests=records, metrics=metrics)
 
 
 def change(file: Path, **changes) -> None:

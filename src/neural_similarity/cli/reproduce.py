@@ -43,7 +43,7 @@ app = typer.Typer(
 Tables = Annotated[
     list[str], typer.Argument(metavar="TABLE", help="Tables; nsl reproduce list names them.")
 ]
-Budget = Annotated[str, typer.Option(help="smoke, short or paper; see nsl reproduce list.")]
+Budget = Annotated[str, typer.Option(help="smoke, short, long or paper; see nsl reproduce list.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, from 0 on.")]
 Rows = Annotated[
     str,
