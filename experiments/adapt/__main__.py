@@ -10,17 +10,21 @@ from typing import Any
 
 import torch
 
-from neural_similarity.adapt import FeatureExtractor, TrainingImages, load_backbone
+from neural_similarity.adapt import FeatureExtractor, TrainingImages, load_backbone, make_adapter
 
 from ..code_version import commit
 from ..records import RESULTS, read_record, write_record
-from .compare import compare_finetuning, compare_heads, compare_static
+from .cells import part_name, stored_parts, task_count
+from .compare import choose_rates, compare_finetuning, compare_heads, compare_static
+from .finetuning import BelowLastBlocks
 from .page import write_page
 from .pools import Pool, embed_pool, mini_imagenet, photographs
 
 SHOTS, WAYS = (1, 5, 10, 20), (5, 10)
-TUNED = ((5, 5), (10, 10))
-"""Ways and shots at which static and finetuning are measured; they take minutes a task."""
+TUNED = "5-5,10-10"
+"""Ways and shots at which static and finetuning are measured; they take long."""
+PART = 10
+"""Tasks of static or finetuning in a file, so that an interrupt loses no more."""
 
 
 def main() -> None:
@@ -37,47 +41,64 @@ def _measure(
     pool: Pool, other: Pool, backbone: FeatureExtractor, folder: Path, arguments: argparse.Namespace
 ) -> None:
     data: dict[str, TrainingImages] = {}
+    below: dict[str, BelowLastBlocks] = {}
+    static: Any = None
 
     def embedded(one: Pool) -> TrainingImages:
         if one.name not in data:
             data[one.name] = embed_pool(backbone, one)
         return data[one.name]
 
+    def maps(one: Pool) -> BelowLastBlocks:
+        if one.name not in below:
+            below[one.name] = BelowLastBlocks.of(embedded(one))
+        return below[one.name]
+
+    def write(file: Path, n_way: int, n_shot: int, result: dict[str, Any]) -> None:
+        about = {
+            "pool": pool.name, "classes": pool.classes, "backbone": backbone.name,
+            "image_size": backbone.preprocessing.image_size, "n_way": n_way, "n_shot": n_shot,
+            "commit": commit(), "torch": torch.__version__, "threads": torch.get_num_threads(),
+        }  # fmt: skip
+        write_record(file, json.loads(json.dumps({**about, **result})))
+        print(f"wrote {file}", flush=True)
+
     for n_way, n_shot in [(way, shot) for way in WAYS for shot in SHOTS]:
         if len(pool.classes) < n_way:
             continue
         name = f"{pool.name.replace(', ', '-').replace(' ', '-')}-{n_way}-{n_shot}"
-        tuned = (n_way, n_shot) in TUNED
-        skip = ("static", *arguments.skip.split(","))
-        counts = {
-            "heads": arguments.draws,
-            "static": tuned * arguments.static_draws,
-            "finetuning": tuned * arguments.finetuning_draws,
-        }
-        for kind, count in counts.items():
-            file = folder / f"{kind}-{name}.json"
-            if not count or read_record(file) is not None:
-                continue
-            if kind == "heads":
-                result = compare_heads(embedded(pool), n_way, n_shot, count, skip)
-            elif kind == "static":
-                result = compare_static(embedded(pool), n_way, n_shot, count)
-            else:
-                result = compare_finetuning(embedded(pool), embedded(other), n_way, n_shot, count)
-            _write(file, pool, backbone, n_way, n_shot, result)
+        file = folder / f"heads-{name}.json"
+        if arguments.draws and read_record(file) is None:
+            skip = ("static", *arguments.skip.split(","))
+            tasks = range(arguments.draws)
+            write(file, n_way, n_shot, compare_heads(embedded(pool), n_way, n_shot, tasks, skip))
+        if f"{n_way}-{n_shot}" not in arguments.tuned.split(","):
+            continue
+        for file, tasks in _missing(folder, f"static-{name}", arguments.static_draws):
+            if static is None:
+                static = make_adapter("static", embedded(pool))
+            write(file, n_way, n_shot, compare_static(static, n_way, n_shot, tasks))
+        rates = _rates(folder, f"finetuning-{name}")
+        for file, tasks in _missing(folder, f"finetuning-{name}", arguments.finetuning_draws):
+            if rates is None:
+                rates = choose_rates(maps(other), embedded(other), n_way, n_shot)
+            result = compare_finetuning(maps(pool), embedded(pool), n_way, n_shot, tasks, rates)
+            write(file, n_way, n_shot, result)
 
 
-def _write(
-    file: Path, pool: Pool, backbone: FeatureExtractor, n_way: int, n_shot: int,
-    result: dict[str, Any],
-) -> None:  # fmt: skip
-    about = {
-        "pool": pool.name, "classes": pool.classes, "backbone": backbone.name,
-        "image_size": backbone.preprocessing.image_size, "n_way": n_way, "n_shot": n_shot,
-        "commit": commit(), "torch": torch.__version__, "threads": torch.get_num_threads(),
-    }  # fmt: skip
-    write_record(file, json.loads(json.dumps({**about, **result})))
-    print(f"wrote {file}", flush=True)
+def _missing(folder: Path, name: str, count: int) -> Iterator[tuple[Path, range]]:
+    """The files of tasks that are not there yet; each holds the next tasks of a list."""
+    done = sum(map(task_count, stored_parts(folder, name)))
+    while done < count:
+        tasks = range(done, min(done + PART, count))
+        yield folder / part_name(name, done), tasks
+        done = tasks.stop
+
+
+def _rates(folder: Path, name: str) -> dict[str, float] | None:
+    """The learning rates that were chosen for the first tasks, if these are done."""
+    parts = stored_parts(folder, name)
+    return parts[0]["rates"] if parts else None
 
 
 def _pools(arguments: argparse.Namespace) -> Iterator[tuple[Pool, Pool]]:
@@ -102,10 +123,13 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--image-size", type=int, help="side of the images it reads")
     parser.add_argument("--draws", type=int, default=100, help="tasks per number (default 100)")
     parser.add_argument(
-        "--static-draws", type=int, default=10, help="of them for method static (default 10)"
+        "--static-draws", type=int, default=100, help="of them for method static (default 100)"
     )
     parser.add_argument(
-        "--finetuning-draws", type=int, default=10, help="of them for finetuning (default 10)"
+        "--finetuning-draws", type=int, default=100, help="of them for finetuning (default 100)"
+    )
+    parser.add_argument(
+        "--tuned", default=TUNED, help=f"ways and shots of these two (default {TUNED})"
     )
     parser.add_argument("--skip", default="", help="methods to leave out, separated by commas")
     parser.add_argument("--out", type=Path, default=RESULTS / "adapt", help="folder for results")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from ..intervals import Estimate, over_episodes, over_seeds
 from ..records import read_record
 
-__all__ = ["HEADS", "Cell", "Study", "read_studies"]
+__all__ = ["HEADS", "Cell", "Study", "part_name", "read_studies", "stored_parts", "task_count"]
 
 HEADS = ("linear", "ridge", "proto", "laplace")
 _FEATURES = 1280  # of every EfficientNet-Lite
@@ -23,7 +23,7 @@ class Cell:
     Attributes:
         accuracies: by method, one a task. Methods share their tasks; some have only the first ones.
         seconds: by method, the mean time to learn a task.
-        parameters: by method, how many numbers are learned.
+        parameters: by method, how many are learned.
         tuned: the methods that change the network, not only the classifier.
     """
 
@@ -35,12 +35,16 @@ class Cell:
     tuned: list[str] = field(default_factory=list)
 
     def add(self, record: dict[str, Any]) -> None:
-        """The results of a file."""
-        self.accuracies |= record["accuracies"]
-        self.seconds |= record["seconds"]
+        """The results of a file; those of further tasks follow the ones that are here."""
+        for name, values in record["accuracies"].items():
+            before = self.accuracies.setdefault(name, [])
+            total = self.seconds.get(name, 0.0) * len(before)
+            before += values
+            total += record["seconds"][name] * len(values)
+            self.seconds[name] = total / len(before)
         if "parameters" in record:
             self.parameters |= record["parameters"]
-            self.tuned += record["parameters"]
+            self.tuned += [name for name in record["parameters"] if name not in self.tuned]
         else:
             self.parameters |= dict.fromkeys(record["accuracies"], self.n_way * (_FEATURES + 1))
 
@@ -79,11 +83,35 @@ def _mean(values: Sequence[float]) -> Estimate:
     return over_seeds(values) if len(values) < 30 else over_episodes(values)
 
 
+def part_name(name: str, first: int) -> str:
+    """The file of the tasks from a number on."""
+    return f"{name}-from-{first}.json" if first else f"{name}.json"
+
+
+def stored_parts(folder: Path, name: str) -> list[dict[str, Any]]:
+    """The files of a comparison that are there, in the order of their tasks."""
+    parts: list[dict[str, Any]] = []
+    first = 0
+    while (record := read_record(folder / part_name(name, first))) is not None:
+        parts.append(record)
+        first += task_count(record)
+    return parts
+
+
+def task_count(record: dict[str, Any]) -> int:
+    return len(next(iter(record["accuracies"].values())))
+
+
 def read_studies(folder: Path) -> list[Study]:
     """From all files in a folder, in the order of backbones and pools."""
-    files: Iterable[Path] = sorted(folder.rglob("*.json"))
+    records = [
+        record
+        for file in sorted(folder.rglob("*.json"))
+        if "-from-" not in file.name
+        for record in stored_parts(file.parent, file.stem)
+    ]
     studies: dict[tuple[int, str, str], Study] = {}
-    for record in filter(None, map(read_record, files)):
+    for record in records:
         key = record["image_size"], record["backbone"], record["pool"]
         study = studies.setdefault(key, Study(key[2], key[1], key[0], {}))
         where = record["n_way"], record["n_shot"]

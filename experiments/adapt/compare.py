@@ -6,6 +6,7 @@ and number of shots is written to ``experiments/results/adapt``; what is there i
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from collections.abc import Callable
@@ -27,7 +28,13 @@ from neural_similarity.adapt import (
 from .finetuning import RATES, WAYS, BelowLastBlocks, finetune
 from .pools import Draw, draws, subset
 
-__all__ = ["compare_finetuning", "compare_heads", "compare_static", "reference_names"]
+__all__ = [
+    "choose_rates",
+    "compare_finetuning",
+    "compare_heads",
+    "compare_static",
+    "reference_names",
+]
 
 Accuracies = dict[str, list[float]]
 _REFERENCES = {"scikit-learn, C=1": 1.0, "scikit-learn, C=30, unit length": 30.0}
@@ -38,7 +45,7 @@ def reference_names() -> list[str]:
 
 
 def compare_heads(
-    data: TrainingImages, n_way: int, n_shot: int, count: int, skip: tuple[str, ...] = ()
+    data: TrainingImages, n_way: int, n_shot: int, tasks: range, skip: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Every method of ``nsl adapt``, the automatic choice, and scikit-learn's regression.
 
@@ -49,7 +56,7 @@ def compare_heads(
     seconds: dict[str, list[float]] = {name: [] for name in accuracies}
     estimates: list[float | None] = []
     inside: list[bool | None] = []
-    for draw in draws(data, n_way, n_shot, count):
+    for draw in draws(data, n_way, n_shot, tasks):
         part = subset(data, draw.rows, draw.labels)
         train, test = torch.arange(draw.n_train), torch.arange(draw.n_train, len(part))
         correct: dict[str, float] = {}
@@ -75,14 +82,15 @@ def compare_heads(
     }
 
 
-def compare_static(data: TrainingImages, n_way: int, n_shot: int, count: int) -> dict[str, Any]:
-    """The method ``static`` on the first of the same tasks; it takes a minute a task."""
+def compare_static(whole: Any, n_way: int, n_shot: int, tasks: range) -> dict[str, Any]:
+    """The method ``static``; its adapter of the whole pool has the maps below the tuned layers."""
     accuracies, seconds, parameters = [], [], 0
-    for draw in draws(data, n_way, n_shot, count):
-        part = subset(data, draw.rows, draw.labels)
-        rows = torch.arange(len(part))
+    for draw in draws(whole.data, n_way, n_shot, tasks):
+        adapter = copy.copy(whole)
+        adapter.data = subset(whole.data, draw.rows, draw.labels)
+        adapter.maps = whole.maps[:, draw.rows]
+        rows = torch.arange(len(draw.rows))
         start = time.perf_counter()
-        adapter = make_adapter("static", part)
         learned = adapter.fit(rows[: draw.n_train])
         seconds.append(time.perf_counter() - start)
         scores = adapter.scores(learned, rows[draw.n_train :])
@@ -96,21 +104,16 @@ def compare_static(data: TrainingImages, n_way: int, n_shot: int, count: int) ->
 
 
 def compare_finetuning(
-    data: TrainingImages, other: TrainingImages, n_way: int, n_shot: int, count: int
-) -> dict[str, Any]:
-    """Finetuning in several ways; the learning rate is the best on tasks of other classes."""
-    below, elsewhere = BelowLastBlocks.of(data), BelowLastBlocks.of(other)
+    below: BelowLastBlocks, data: TrainingImages, n_way: int, n_shot: int, tasks: range,
+    rates: dict[str, float],
+) -> dict[str, Any]:  # fmt: skip
+    """Finetuning in several ways, at the learning rates of :func:`choose_rates`."""
     accuracies: Accuracies = {}
-    rates, parameters, seconds = {}, {}, {}
-    for way in WAYS:
-        trials = {
-            rate: fmean(_finetuned(way, elsewhere, other, n_way, n_shot, 3, rate)[0])
-            for rate in RATES
-        }
-        rates[way] = max(trials, key=lambda rate: trials[rate])
+    parameters, seconds = {}, {}
+    for way, rate in rates.items():
         start = time.perf_counter()
-        results, parameters[way] = _finetuned(way, below, data, n_way, n_shot, count, rates[way])
-        accuracies[way], seconds[way] = results, (time.perf_counter() - start) / count
+        accuracies[way], parameters[way] = _finetuned(way, below, data, n_way, n_shot, tasks, rate)
+        seconds[way] = (time.perf_counter() - start) / len(tasks)
     return {
         "accuracies": accuracies,
         "seconds": seconds,
@@ -119,12 +122,26 @@ def compare_finetuning(
     }
 
 
+def choose_rates(
+    below: BelowLastBlocks, data: TrainingImages, n_way: int, n_shot: int
+) -> dict[str, float]:
+    """For each way to finetune, the learning rate that is best on three tasks of these classes."""
+    chosen = {}
+    for way in WAYS:
+        trials = {
+            rate: fmean(_finetuned(way, below, data, n_way, n_shot, range(3), rate)[0])
+            for rate in RATES
+        }
+        chosen[way] = max(trials, key=lambda rate: trials[rate])
+    return chosen
+
+
 def _finetuned(
-    way: str, below: BelowLastBlocks, data: TrainingImages, n_way: int, n_shot: int, count: int,
+    way: str, below: BelowLastBlocks, data: TrainingImages, n_way: int, n_shot: int, tasks: range,
     rate: float,
 ) -> tuple[list[float], int]:  # fmt: skip
     results, tuned = [], 0
-    for draw in draws(data, n_way, n_shot, count):
+    for draw in draws(data, n_way, n_shot, tasks):
         correct, tuned = finetune(way, below, draw.rows, draw.labels, draw.n_train, rate)
         results.append(correct)
     return results, tuned

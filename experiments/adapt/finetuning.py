@@ -77,11 +77,16 @@ def finetune(
     steps = _EPOCHS * -(-n_train // _BATCH)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     train = below.maps[rows[:n_train]]
+    # Only the head changes: what it reads is computed once.
+    fixed = _pooled(blocks, train.flatten(0, 1)) if way == "head-only" else None
     for _ in range(_EPOCHS):
         for batch in torch.randperm(n_train).split(_BATCH):
             sides = torch.randint(2, (len(batch),))
-            scores = head(_pooled(blocks, train[batch, sides]))
-            loss = F.cross_entropy(scores, labels[batch])
+            if fixed is None:
+                pooled = _pooled(blocks, train[batch, sides])
+            else:
+                pooled = fixed[2 * batch + sides]
+            loss = F.cross_entropy(head(pooled), labels[batch])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

@@ -77,7 +77,22 @@ def _verdict(studies: list[Study]) -> str:
         text += f"It is below by more than its interval here: {'; '.join(below)}."
     else:
         text += "Nowhere is it below by more than its interval."
-    return paragraph(text)
+    return "\n\n".join(
+        [paragraph(text), paragraph(_tuned_beside_linear([cell for _, cell in cells]))]
+    )
+
+
+def _tuned_beside_linear(cells: list[Cell]) -> str:
+    """How often ``static`` and finetuning are better or worse than ``linear``."""
+    differences = [cell.difference(name, "linear") for cell in cells for name in cell.tuned]
+    if not differences:
+        return ""
+    worse = sum(d.high is not None and d.high < 0 for d in differences)
+    better = sum(d.low is not None and d.low > 0 for d in differences)
+    return (
+        f"`static` and finetuning were compared with `linear` {len(differences)} times. They were "
+        f"worse by more than the interval {worse} times, and better {better} times."
+    )
 
 
 def _accuracies(study: Study) -> str:
@@ -100,7 +115,7 @@ def _costs(cell: Cell) -> str:
             [_name(name), str(len(cell.accuracies[name])), _plus_minus(cell.accuracy(name)),
              difference, f"{cell.parameters[name]:,}", f"{cell.seconds[name]:.1f}"]
         )  # fmt: skip
-    head = ["method", "tasks", "accuracy", "minus `linear`, same tasks", "numbers learned",
+    head = ["method", "tasks", "accuracy", "minus `linear`, same tasks", "parameters learned",
             "seconds a task"]  # fmt: skip
     return (
         f"Tuning the last layers, {cell.n_way} ways and {cell.n_shot} images a class. Seconds are "

@@ -86,12 +86,12 @@ def embed_pool(backbone: FeatureExtractor, pool: Pool) -> TrainingImages:
     return data
 
 
-def draws(data: TrainingImages, n_way: int, n_shot: int, count: int) -> Iterator[Draw]:
-    """Tasks of random classes and images; the same for every method.
+def draws(data: TrainingImages, n_way: int, n_shot: int, tasks: range) -> Iterator[Draw]:
+    """Tasks of random classes and images, by number; the same for every method.
 
     At most 20 images of every class are tested.
     """
-    for seed in range(count):
+    for seed in tasks:
         generator = torch.Generator().manual_seed(1000 * n_shot + seed)
         classes = torch.randperm(data.n_way, generator=generator)[:n_way]
         train, test = [], []

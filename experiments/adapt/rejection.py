@@ -72,7 +72,9 @@ def measure_pools(
     for name, data in pools.items():
         (others,) = (other for key, other in pools.items() if key != name)
         for n_shot in shots:
-            results = [measure_draw(data, others, d) for d in draws(data, n_way, n_shot, count)]
+            results = [
+                measure_draw(data, others, d) for d in draws(data, n_way, n_shot, range(count))
+            ]
             row: Record = {"pool": name, "n_way": n_way, "n_shot": n_shot, "draws": count}
             for kind in KINDS:
                 values = [result[kind] for result in results]

@@ -7,6 +7,7 @@ from PIL import Image
 from support.adapt_cases import EYE, pictures
 
 from experiments.adapt import compare, finetuning
+from experiments.adapt.cells import part_name, read_studies
 from experiments.adapt.page import write_page
 from experiments.adapt.pools import draws, embed_pool, photographs, subset
 from experiments.records import write_record
@@ -27,7 +28,7 @@ def data(tmp_path, monkeypatch):
 
 
 def test_tasks_are_the_same_every_time_and_test_other_images(data):
-    first, again = (list(draws(data, 2, 5, 3)) for _ in range(2))
+    first, again = (list(draws(data, 2, 5, range(3))) for _ in range(2))
     for draw, same in zip(first, again, strict=True):
         assert torch.equal(draw.rows, same.rows)
         train, test = draw.rows[: draw.n_train], draw.rows[draw.n_train :]
@@ -41,7 +42,7 @@ def test_tasks_are_the_same_every_time_and_test_other_images(data):
 
 def test_every_way_is_measured_and_written(data, tmp_path):
     pytest.importorskip("sklearn")
-    result = compare.compare_heads(data, 2, 5, 2, skip=("static",))
+    result = compare.compare_heads(data, 2, 5, range(2), skip=("static",))
     names = {"ridge", "proto", "linear", "auto", *compare.reference_names()}
     assert set(result["accuracies"]) == names
     assert all(
@@ -71,8 +72,22 @@ def test_the_page_says_who_is_best_on_the_same_tasks(tmp_path):
     assert "-10.0 points from `linear`" in text
     assert "is below by more than its interval here: birds, eye, 2 ways, 5." in text
     assert "| `linear` | 3 | 70.0 ± 24.8 |  | 2,562 | 0.2 |" in text
+    assert "worse by more than the interval 0 times, and better 0 times" in " ".join(text.split())
     # The differences 10 and 0: mean 5, and 12.706 standard errors of 5.
     assert "| `static` | 2 | 75.0 ± 63.5 | 5.0 ± 63.5 | 1,234 | 7.0 |" in text
+
+
+def test_parts_are_read_in_the_order_of_their_tasks(tmp_path):
+    """Also beyond ten parts, where names and numbers have different orders."""
+    for first, count in ((0, 8), (8, 4), (12, 2)):
+        values = [number / 100 for number in range(first, first + count)]
+        record = {"accuracies": {"LoRA": values}, "seconds": {"LoRA": first}}
+        about = {**ABOUT, "n_shot": 5, "parameters": {"LoRA": 9}}
+        write_record(tmp_path / part_name("finetuning", first), {**about, **record})
+    (cell,) = read_studies(tmp_path)[0].cells.values()
+    assert cell.accuracies["LoRA"] == [number / 100 for number in range(14)]
+    assert cell.seconds["LoRA"] == pytest.approx((8 * 0 + 4 * 8 + 2 * 12) / 14)
+    assert cell.tuned == ["LoRA"]
 
 
 @pytest.mark.parametrize("way", finetuning.WAYS)

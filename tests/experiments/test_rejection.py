@@ -22,7 +22,7 @@ def pool(directions, spread=0.05, each=14, seed=0):
 def test_classes_that_are_far_apart_are_told_apart():
     axes = torch.eye(12)
     data, others = pool(axes[:8]), pool(axes[8:], seed=1)
-    for draw in draws(data, 3, 8, 2):
+    for draw in draws(data, 3, 8, range(2)):
         result = measure_draw(data, others, draw)
         assert result["rejected, similar"] == result["rejected, different"] == 1
         assert result["wrongly rejected"] < 0.4
@@ -32,7 +32,7 @@ def test_images_of_the_classes_are_mostly_accepted_whatever_they_are_called():
     """The other pool has the same classes: of them as few are rejected as of the known ones."""
     same = torch.eye(12)[:3]
     data, others = pool(same, each=60), pool(same, each=200, seed=2)
-    for draw in draws(data, 3, 40, 2):
+    for draw in draws(data, 3, 40, range(2)):
         result = measure_draw(data, others, draw)
         assert result["rejected, different"] < 0.15
         assert result["wrongly rejected"] < 0.15
