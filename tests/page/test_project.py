@@ -2,36 +2,21 @@
 
 import json
 import os
-import shutil
 from io import BytesIO
 
 import numpy as np
 import pytest
 from PIL import Image
-from support.page_cases import COLOURS, picture, write_pictures
+from support.page_cases import COLOURS, files_of, names_in, picture, write_pictures
 
 from neural_similarity.adapt.image_folder import read_classes
 from neural_similarity.errors import RunError
 from neural_similarity.page import RefusedError, open_project
-from neural_similarity.page.project import bin, pictures, store
+from neural_similarity.page.project import pictures
 from neural_similarity.page.project.listing import MOST_CLASSES
 from neural_similarity.page.project.names import identifier
 
 SCOTLAND = "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in "gbsct") + "\U000e007f"
-
-
-@pytest.fixture
-def project(tmp_path):
-    with open_project(tmp_path / "mine") as opened:
-        yield opened
-
-
-def files(project):
-    return [one.file for one in project.listing.pictures]
-
-
-def names_in(folder):
-    return sorted(entry.name for entry in folder.iterdir())
 
 
 def test_what_the_page_wrote_is_what_adapt_reads(project):
@@ -41,7 +26,7 @@ def test_what_the_page_wrote_is_what_adapt_reads(project):
             project.add_picture(id, f"{seed}.png", picture(colour, seed))
     dataset = read_classes(project.folder)
     assert dataset.classes == ("blue", "green", "red")
-    assert list(dataset.files) == files(project)
+    assert list(dataset.files) == files_of(project)
 
 
 def test_an_existing_folder_opens_as_it_is(tmp_path):
@@ -51,7 +36,7 @@ def test_an_existing_folder_opens_as_it_is(tmp_path):
     (tmp_path / "red" / "notes.txt").write_text("not a picture")
     (tmp_path / ".hidden").mkdir()
     with open_project(tmp_path) as project:
-        assert files(project) == ["blue/0.png", "red/0.png", "red/1.png", "red/deep/a.png"]
+        assert files_of(project) == ["blue/0.png", "red/0.png", "red/1.png", "red/deep/a.png"]
 
 
 def test_two_at_once_are_refused_and_the_next_one_is_not(tmp_path):
@@ -93,7 +78,7 @@ def test_an_error_leaves_nothing_unless_there_is_something_to_keep(tmp_path):
         assert not opened.__exit__(RunError, RunError("no port"), None)
         assert place.exists() == has_work
     with open_project(tmp_path / "used") as project:
-        assert files(project) == ["blue/a.png"]
+        assert files_of(project) == ["blue/a.png"]
 
 
 def test_pictures_in_no_class_are_told(tmp_path):
@@ -102,7 +87,7 @@ def test_pictures_in_no_class_are_told(tmp_path):
         (tmp_path / name).write_bytes(picture())
     with open_project(tmp_path) as project:
         assert project.listing.loose == ("a.png", "b.JPG")
-        assert files(project) == ["red/0.png"]
+        assert files_of(project) == ["red/0.png"]
         (tmp_path / "a.png").unlink()
         project.refresh()
         assert project.listing.loose == ("b.JPG",)
@@ -187,7 +172,7 @@ def test_the_same_picture_twice_is_refused_and_the_same_name_is_not(project):
     with pytest.raises(RefusedError, match="in the class already"):
         project.add_picture(id, "b.png", picture(seed=1))
     project.add_picture(id, "a.png", picture(seed=2))
-    assert files(project) == ["red/a-2.png", "red/a.png"]
+    assert files_of(project) == ["red/a-2.png", "red/a.png"]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +189,7 @@ def test_the_same_picture_twice_is_refused_and_the_same_name_is_not(project):
 def test_what_is_no_whole_picture_is_refused(project, content, words):
     with pytest.raises(RefusedError, match=words):
         project.add_picture(project.add_class("red"), "a.png", content)
-    assert files(project) == []
+    assert files_of(project) == []
     assert names_in(project.folder / "red") == []
 
 
@@ -242,76 +227,6 @@ def test_copies_are_made_once(project, monkeypatch):
     assert project.small_copy(kept.id)[:2] == b"\xff\xd8"
 
 
-def test_deleted_pictures_and_classes_come_back(project):
-    id = project.add_class("red")
-    kept = [project.add_picture(id, f"{n}.png", picture(seed=n)) for n in range(3)]
-    before = project.listing.pictures
-    (entry,) = project.delete_pictures([kept[0].id, kept[1].id])
-    assert files(project) == ["red/2.png"]
-    assert project.restore(entry) == id
-    assert project.listing.pictures == before
-    entry = project.delete_class(id)
-    assert project.listing.labels == ()
-    assert project.bin.entries()[entry].count == 3
-    project.restore(entry)
-    assert project.listing.pictures == before
-    assert project.bin.entries() == {}
-
-
-def test_what_comes_back_overwrites_nothing(project):
-    id = project.add_class("red")
-    project.add_picture(id, "a.png", picture(seed=1))
-    entry = project.delete_class(id)
-    project.add_picture(project.add_class("red"), "a.png", picture(seed=2))
-    project.restore(entry)
-    assert files(project) == ["red/a-2.png", "red/a.png"]
-    assert (project.folder / "red/a.png").read_bytes() == picture(seed=2)
-    assert (project.folder / "red/a-2.png").read_bytes() == picture(seed=1)
-
-
-def test_a_delete_that_was_killed_loses_nothing(project, monkeypatch):
-    id = project.add_class("red")
-    kept = [project.add_picture(id, f"{n}.png", picture(seed=n)) for n in range(3)]
-    rename, calls = type(project.folder).rename, []
-
-    def killed(self, target):
-        if self.suffix == ".png" and calls:
-            raise KeyboardInterrupt
-        calls.append(self)
-        return rename(self, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(project.folder), "rename", killed)
-        with pytest.raises(KeyboardInterrupt):
-            project.delete_pictures([one.id for one in kept])
-    project.refresh()
-    assert len(files(project)) == 2
-    (entry,) = project.bin.entries()
-    project.restore(entry)
-    assert len(files(project)) == 3
-
-
-@pytest.mark.parametrize("label", ["../../out", "/tmp", "..", ".nsl-teach", ""])
-def test_a_bin_of_somebody_else_leads_nowhere(project, label):
-    place = project.folder / ".nsl-teach" / "bin" / "000001"
-    (place / "files").mkdir(parents=True)
-    (place / "files" / "a.png").write_bytes(picture())
-    (place / "entry.json").write_text(json.dumps({"label": label, "count": 1, "whole": False}))
-    assert project.bin.entries() == {}
-    with pytest.raises(RefusedError, match="not in the bin"):
-        project.restore("000001")
-    assert (place / "files" / "a.png").exists()
-
-
-def test_an_emptied_bin_is_empty(project):
-    id = project.add_class("red")
-    entry = project.delete_class(id)
-    project.empty_bin()
-    assert project.bin.entries() == {}
-    with pytest.raises(RefusedError, match="not in the bin"):
-        project.restore(entry)
-
-
 def test_pictures_move_and_classes_get_other_names(project):
     red, blue = project.add_class("red"), project.add_class("blue")
     one = project.add_picture(red, "a.png", picture(seed=1))
@@ -321,87 +236,8 @@ def test_pictures_move_and_classes_get_other_names(project):
     with pytest.raises(RefusedError, match="already"):
         project.rename_class(red, "Blue")
     project.rename_class(blue, "BLUE")
-    assert files(project) == ["BLUE/a-2.png", "BLUE/a.png"]
+    assert files_of(project) == ["BLUE/a-2.png", "BLUE/a.png"]
     assert project.listing.labels == ("BLUE", "red")
-
-
-def test_a_move_can_be_undone(tmp_path):
-    write_pictures(tmp_path, {"red": 2, "green": 1, "blue": 1})
-    (tmp_path / "red" / "deep").mkdir()
-    (tmp_path / "red" / "1.png").rename(tmp_path / "red" / "deep" / "1.png")
-    with open_project(tmp_path) as project:
-        before = project.listing.pictures
-        ids = [one.id for one in before]
-        moved, name = project.move_pictures(ids, identifier("blue"))
-        assert len(moved) == 3
-        assert len(project.listing.of("blue")) == 4
-        project.undo_move(name)
-        assert project.listing.pictures == before
-        with pytest.raises(RefusedError, match="not where they were moved to"):
-            project.undo_move(name)
-        with pytest.raises(RefusedError, match="not where they were moved to"):
-            project.undo_move("../../red")
-
-
-def test_an_undone_move_follows_names_and_spares_what_changed_since(tmp_path):
-    write_pictures(tmp_path, {"red": 3, "blue": 0, "green": 0})
-    with open_project(tmp_path) as project:
-        ids = [one.id for one in project.listing.of("red")]
-        _, name = project.move_pictures(ids, identifier("blue"))
-        project.rename_class(identifier("red"), "rouge")
-        project.rename_class(identifier("blue"), "bleu")
-        project.move_pictures([identifier("bleu/0.png")], identifier("green"))
-        (tmp_path / "bleu" / "1.png").write_bytes(picture(seed=50))
-        project.add_picture(identifier("rouge"), "2.png", picture(seed=60))
-        project.refresh()
-        project.undo_move(name)
-        assert files(project) == ["bleu/1.png", "green/0.png", "rouge/2-2.png", "rouge/2.png"]
-
-
-def test_an_undone_move_makes_its_class_again_if_there_is_room(tmp_path, monkeypatch):
-    write_pictures(tmp_path, {"red": 1, "blue": 0})
-    with open_project(tmp_path) as project:
-        _, name = project.move_pictures([project.listing.pictures[0].id], identifier("blue"))
-        project.delete_class(identifier("red"))
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "MOST_CLASSES", 1)
-            with pytest.raises(RefusedError, match="at most"):
-                project.undo_move(name)
-        project.undo_move(name)
-        assert files(project) == ["red/0.png"]
-
-
-def test_a_class_that_is_a_link_is_deleted_and_restored_as_a_link(tmp_path):
-    write_pictures(tmp_path / "elsewhere", {"red": 2})
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "red").symlink_to("../elsewhere/red")
-    with open_project(mine) as project:
-        assert files(project) == ["red/0.png", "red/1.png"]
-        entry = project.delete_class(identifier("red"))
-        assert project.bin.entries()[entry].count == 2
-        project.restore(entry)
-        assert (mine / "red").is_symlink()
-        entry = project.delete_class(identifier("red"))
-        project.add_class("red")
-        assert project.restore(entry) == identifier("red-2")
-        assert (mine / "red-2").is_symlink()
-        assert files(project) == ["red-2/0.png", "red-2/1.png"]
-        project.delete_class(identifier("red-2"))
-        project.empty_bin()
-    assert names_in(tmp_path / "elsewhere" / "red") == ["0.png", "1.png"]
-
-
-def test_the_bin_is_not_read_again_for_every_request(project, monkeypatch):
-    entry = project.delete_class(project.add_class("red"))
-    with monkeypatch.context() as patch:
-        patch.setattr(bin, "_read_entry", lambda *_: pytest.fail("read again"))
-        assert list(project.bin.entries()) == [entry]
-    shutil.rmtree(project.folder / ".nsl-teach" / "bin" / entry)
-    revision = project.listing.revision
-    project.refresh()
-    assert project.bin.entries() == {}
-    assert project.listing.revision > revision
 
 
 def test_changes_are_told_and_files_from_elsewhere_are_found(project):
@@ -415,7 +251,7 @@ def test_changes_are_told_and_files_from_elsewhere_are_found(project):
     project.refresh()
     assert len(calls) == 3
     assert calls == sorted(set(calls))
-    assert len(files(project)) == 2
+    assert len(files_of(project)) == 2
 
 
 def test_labels_that_stay_and_damaged_records(tmp_path):
@@ -467,75 +303,9 @@ def test_confirmed_labels_of_earlier_versions_are_read(tmp_path):
         assert kept_in(project) == ["rouge/1.png"]
 
 
-def test_a_bin_with_links_leads_nowhere(tmp_path):
-    outside = tmp_path / "outside"
-    (outside / "red").mkdir(parents=True)
-    (outside / "red" / "secret.png").write_bytes(picture())
-    place = tmp_path / "mine" / ".nsl-teach" / "bin" / "000001"
-    place.mkdir(parents=True)
-    for whole in (False, True):
-        entry = {"label": "red", "count": 1, "whole": whole}
-        (place / "entry.json").write_text(json.dumps(entry))
-        (place / "files").symlink_to(outside)
-        with open_project(tmp_path / "mine") as project:
-            assert project.bin.entries() == {}
-            with pytest.raises(RefusedError, match="not in the bin"):
-                project.restore("000001")
-        (place / "files").unlink()
-    assert (outside / "red" / "secret.png").exists()
-
-
-def test_a_picture_that_somebody_else_deleted_is_skipped(tmp_path):
-    write_pictures(tmp_path, {"red": 3})
-    with open_project(tmp_path) as project:
-        ids = [one.id for one in project.listing.pictures]
-        (tmp_path / "red" / "1.png").unlink()
-        (entry,) = project.delete_pictures(ids)
-        assert files(project) == []
-        assert project.bin.entries()[entry].count == 2
-        project.restore(entry)
-        assert files(project) == ["red/0.png", "red/2.png"]
-
-
-def test_an_entry_of_the_bin_never_gets_an_old_name(tmp_path):
-    write_pictures(tmp_path, {"red": 2})
-    with open_project(tmp_path) as project:
-        first, second = (one.id for one in project.listing.pictures)
-        (old,) = project.delete_pictures([first])
-        project.empty_bin()
-        (new,) = project.delete_pictures([second])
-        assert new != old
-
-
-def test_emptying_the_bin_deletes_the_copies_as_well(tmp_path):
-    write_pictures(tmp_path, {"red": 2})
-    with open_project(tmp_path) as project:
-        first, second = project.listing.pictures
-        for one in (first, second):
-            project.small_copy(one.id)
-            project.small_copy(one.id, large=True)
-        project.delete_pictures([first.id])
-        assert len(list(project.folder.rglob("*.jpg"))) == 4  # it may still come back
-        project.empty_bin()
-        copies = list(project.folder.rglob("*.jpg"))
-        assert [copy.stem for copy in copies] == [second.version] * 2
-
-
 def test_what_is_no_file_is_no_picture(tmp_path):
     write_pictures(tmp_path, {"red": 1})
     os.mkfifo(tmp_path / "red" / "pipe.jpg")
     (tmp_path / "red" / "folder.jpg").mkdir()
     with open_project(tmp_path) as project:
-        assert files(project) == ["red/0.png"]
-
-
-@pytest.mark.parametrize(("limit", "most"), [("MOST_CLASSES", 1), ("MOST_PICTURES", 2)])
-def test_what_is_too_much_stays_in_the_bin(tmp_path, monkeypatch, limit, most):
-    write_pictures(tmp_path, {"red": 2, "blue": 1})
-    with open_project(tmp_path) as project:
-        entry = project.delete_class(identifier("blue"))
-        monkeypatch.setattr(store, limit, most)
-        with pytest.raises(RefusedError, match="at most"):
-            project.restore(entry)
-        assert list(project.bin.entries()) == [entry]
-        assert not (tmp_path / "blue").exists()
+        assert files_of(project) == ["red/0.png"]

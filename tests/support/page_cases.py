@@ -29,6 +29,15 @@ def write_pictures(folder: Path, counts: dict[str, int]) -> None:
             (folder / label / f"{seed}.png").write_bytes(picture(COLOURS[label], seed))
 
 
+def files_of(project) -> list:
+    """The files of all pictures of an open project."""
+    return [one.file for one in project.listing.pictures]
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
 def toy_backbone() -> FeatureExtractor:
     """A backbone that sees the colours of four parts of a picture."""
     network = nn.Sequential(nn.AvgPool2d(8), nn.Flatten())
