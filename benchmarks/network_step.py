@@ -20,7 +20,12 @@ def run(rounds: int) -> dict[str, list[Timing]]:
     plain = channels_last(ns.create_model("cnn9", image_size=SIDE))
     configurations: dict[str, ns.StaticSimilarity | ns.DynamicSimilarity] = {
         "static diagonal": ns.StaticSimilarity("diagonal"),
-        "dynamic diagonal, 8 hidden": ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=8)),
+        **{
+            f"dynamic diagonal, {hidden} hidden": ns.DynamicSimilarity(
+                predictor=ns.SpherePredictor(hidden=hidden)
+            )
+            for hidden in (8, 16)
+        },
         "dynamic diagonal, 64 hidden": ns.DynamicSimilarity("diagonal"),
         "dynamic unconstrained, 128": ns.DynamicSimilarity("unconstrained"),
     }

@@ -59,7 +59,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark("input_pipeline", "what does input cost?", input_pipeline.run),
         Benchmark("throughput", "how many images a second does training take?", throughput.run),
         Benchmark("fewshot_episodes", "how fast is a test on episodes?", fewshot_episodes.run),
-        Benchmark("static_episodes", "do episodes tuned together save time?", static_episodes.run),
+        Benchmark("static_episodes", "how fast is tuning on a support set?", static_episodes.run),
         Benchmark("maml_step", "is second-order MAML as fast as with higher?", maml_step.run),
         Benchmark("adapted", "how fast is an adapted network?", adapted.run),
         Benchmark("wide_step", "how wide is a plain network of the same time?", wide_step.run),
