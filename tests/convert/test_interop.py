@@ -107,6 +107,7 @@ for _ in range(2):
 assert all(p.grad is not None for p in ns.similarity_parameters(model))
 ns.merge(parallel)
 assert type(model[0]) is nn.Conv2d
+del parallel  # or it ends the group, waiting for a thread that waits for Python
 dist.destroy_process_group()
 """
 

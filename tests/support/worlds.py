@@ -1,6 +1,7 @@
 """Two processes that work together, as torchrun starts them, but forked: see ``forks.py``."""
 
 import os
+import signal
 import sys
 import traceback
 
@@ -13,24 +14,42 @@ def pair(name: str, *arguments: str) -> None:
     """``module:function`` in two children of this process; for ``Forks.call``.
 
     This process has the store where they meet, as torchrun has, so that no port has to be guessed.
+    The store has a thread, and a child forked beside a thread may inherit a lock that nobody opens
+    again. So the children are forked first, and read the port from a pipe.
     """
+    port, end = os.pipe()
+    children = [_start(name, arguments, rank, port, end) for rank in range(2)]
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    os.environ |= {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2",
-        "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
-    }  # fmt: skip
-    children = [_start(name, arguments, rank) for rank in range(2)]
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    sys.exit(next((code for code in codes if code), 0))
+    os.write(end, len(children) * f"{store.port:5}".encode())
+    sys.exit(_wait(children))
 
 
-def _start(name: str, arguments: tuple[str, ...], rank: int) -> int:
+def _wait(children: list[int]) -> int:
+    """The first code that is not 0. A child that fails ends the others, which would wait for it."""
+    failed = 0
+    while children:
+        child, status = os.wait()
+        children.remove(child)
+        code = os.waitstatus_to_exitcode(status)
+        if code and not failed:
+            failed = code
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+    return failed
+
+
+def _start(name: str, arguments: tuple[str, ...], rank: int, port: int, end: int) -> int:
     """The process of a rank."""
     if child := os.fork():
         return child
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
     code = 1
     try:
+        os.close(end)  # so that a parent that fails is the end of the pipe
+        os.environ |= {
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(int(os.read(port, 5))),
+            "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",
+            "WORLD_SIZE": "2", "RANK": str(rank), "LOCAL_RANK": str(rank),
+        }  # fmt: skip
         function(name)(*arguments)
         code = 0
     except SystemExit as ended:

@@ -59,8 +59,8 @@ def steps(tmp_path, monkeypatch):
     def run_steps(config):
         records = []
 
-        def recorded_step(self, network, batch, *rest):
-            result = step(self, network, batch, *rest)
+        def recorded_step(self, batch, *rest):
+            result = step(self, batch, *rest)
             parameters = list(self.task.model.parameters())
             length = torch.stack([p.grad.norm() for p in parameters if p.grad is not None]).norm()
             kernel = next(p for p in parameters if p.dim() == 4 and p.shape[1] > 1)

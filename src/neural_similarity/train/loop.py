@@ -136,6 +136,7 @@ class _Job:
     progress: Progress
     metrics: MetricsFile | None
     times: list[float] = field(default_factory=list)
+    network: nn.Module | None = None
 
     @classmethod
     def start(
@@ -164,6 +165,9 @@ class _Job:
         return cls(run, task, world, callbacks, optimizer, progress, metrics)
 
     def close(self) -> None:
+        # The last to let go of the process group must not be a network in the frame of an
+        # exception: PyTorch then waits for a thread that waits for Python, for ever.
+        self.network = None
         if self.metrics is not None:
             self.metrics.close()
 
@@ -176,15 +180,15 @@ class _Job:
             progress.finished = True
             self.save()
         frozen = config.frozen_steps(batches)
-        network = self.network(frozen)
+        self.share_network(frozen)
         saved, started = time.monotonic(), time.monotonic() - progress.seconds
         with collect_stop_signals() as signals:
             while progress.step < total and not progress.finished:
                 epoch, start = divmod(progress.step, batches)
                 for batch in self.task.batches.epoch(epoch, start):
                     if frozen and progress.step == frozen:
-                        network = self.network(frozen)
-                    stopping = self.step(network, batch, total, signals)
+                        self.share_network(frozen)
+                    stopping = self.step(batch, total, signals)
                     progress.seconds = time.monotonic() - started
                     progress.finished = progress.step == total
                     epoch_ends = progress.finished or progress.step % batches == 0
@@ -205,19 +209,16 @@ class _Job:
             if self.world.sum(torch.tensor(float(bool(signals)))):
                 raise KeyboardInterrupt
 
-    def network(self, frozen: int) -> nn.Module:
-        """The network as it is trained from this step on; before ``frozen`` only a part of it."""
+    def share_network(self, frozen: int) -> None:
+        """Train the network from this step on; before ``frozen`` only a part of it."""
         self.task.model.train()
         if frozen:
             self.task.freeze(self.progress.step < frozen)
-        network = self.world.share(self.task.network(), self.task.skips_parameters)
+        self.network = self.world.share(self.task.network(), self.task.skips_parameters)
         if self.run.config.compile:
-            network = torch.compile(network)  # type: ignore[assignment]
-        return network
+            self.network = torch.compile(self.network)  # type: ignore[assignment]
 
-    def step(
-        self, network: nn.Module, batch: Sequence[Tensor], total: int, signals: list[int]
-    ) -> bool:
+    def step(self, batch: Sequence[Tensor], total: int, signals: list[int]) -> bool:
         """One step of the optimiser; returns whether a process was asked to stop."""
         config, progress, world = self.run.config, self.progress, self.world
         start = time.perf_counter()
@@ -229,7 +230,7 @@ class _Job:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         with torch.autocast(world.device.type, torch.bfloat16, enabled=config.autocast):
-            loss, wrong = network(*batch)
+            loss, wrong = self.network(*batch)  # type: ignore[misc]  # it is there now
         self.optimizer.zero_grad()
         loss.backward()
         if config.grad_clip is not None:
