@@ -6,12 +6,14 @@ operations and of their gradients, and on a gradient of the average as large as 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .second_order import differentiable_gradients
 from .similarity_conv import dispatch, runs_compiled
 from .similarity_conv.compiled import Kernels
 
@@ -86,29 +88,15 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        needed = ctx.needs_input_grad[:5]
         if torch.is_grad_enabled():  # a derivative of this derivative will be taken
-            return (*_differentiable_backward(ctx, grad_output), None)
+            single = partial(image_similarity, settings=ctx.settings)
+            gradients = differentiable_gradients(single, ctx.saved_tensors[:5], needed, grad_output)
+            return (*gradients, None)
         input, w1, _, w2, _, *saved = ctx.saved_tensors
         share, *others = ctx.kernels.image_predictor_backward(
             grad_output, input, w1, w2, *saved, *ctx.settings
         )
         # Not expanded in memory: it is added to the other gradients of the input.
-        gradients = (share[:, :, None, None].expand(input.shape), *others)
-        needed = ctx.needs_input_grad[:5]
-        return (*(g if n else None for g, n in zip(gradients, needed, strict=True)), None)
-
-
-def _differentiable_backward(ctx: Any, grad_output: Tensor) -> list[Tensor | None]:
-    """The gradients by the single operations, as functions of the operands."""
-    # Views, so that a weight that depends on the input counts once.
-    operands = [tensor.view_as(tensor) for tensor in ctx.saved_tensors[:5]]
-    input, w1, b1, w2, b2 = operands
-    output = image_similarity(input, w1, b1, w2, b2, ctx.settings)
-    needed = [i for i in range(5) if ctx.needs_input_grad[i]]
-    of_needed = torch.autograd.grad(
-        output, [operands[i] for i in needed], grad_output, create_graph=True
-    )
-    gradients: list[Tensor | None] = [None] * 5
-    for i, gradient in zip(needed, of_needed, strict=True):
-        gradients[i] = gradient
-    return gradients
+        result = (share[:, :, None, None].expand(input.shape), *others)
+        return (*(g if n else None for g, n in zip(result, needed, strict=True)), None)

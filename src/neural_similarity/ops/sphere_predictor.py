@@ -6,17 +6,16 @@ single operations take a dozen passes, and two maps are saved for the backward p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from .._shapes import output_size
-from ._transforms import transformed
-from .similarity_conv import dispatch
+from .second_order import differentiable_gradients
+from .similarity_conv import dispatch, runs_compiled
 from .similarity_conv.compiled import Kernels
 from .sphere import sphere_conv2d
 
@@ -69,23 +68,9 @@ def can_fuse(input: Tensor, first: NormalizedLayer, last: NormalizedLayer, windo
     operations, or change them.
     """
     operands = (input, *first[:3], *last[:3])
-    if any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in operands):
-        return False
     if any((t.dtype, t.device) != (input.dtype, input.device) for t in operands):
         return False
-    if not _fits(input, first.weight, last.weight, window):
-        return False
-    if (
-        torch.compiler.is_compiling()
-        or torch._C._get_tracing_state() is not None
-        or torch.onnx.is_in_onnx_export()
-    ):
-        return False
-    if transformed() or _get_current_dispatch_mode() is not None:
-        return False
-    if torch.is_autocast_enabled(input.device.type):
-        return False
-    return isinstance(dispatch.choose(input), Kernels)
+    return _fits(input, first.weight, last.weight, window) and runs_compiled(*operands)
 
 
 def fused_predictor(
@@ -126,35 +111,31 @@ class _Fused(torch.autograd.Function):
         grad_output = gradients[0]
         if grad_output is None:
             return (None,) * 8
+        needed, operands = ctx.needs_input_grad[:7], ctx.saved_tensors[:7]
         if torch.is_grad_enabled():  # a derivative of this derivative will be taken
-            return (*_differentiable_backward(ctx, grad_output), None)
+            return (*differentiable_gradients(_single(ctx), operands, needed, grad_output), None)
         first_eps, last_eps, window = ctx.settings
         input, w1, gain1, bias1, w2, gain2, _, *saved = ctx.saved_tensors
         result = ctx.kernels.predictor_backward(
             *(grad_output, input, w1, gain1, bias1, first_eps, w2, gain2, last_eps),
             *(*saved, *window, ctx.needs_input_grad[0]),
         )
-        needed = ctx.needs_input_grad[:7]
         return (*(g if n else None for g, n in zip(result, needed, strict=True)), None)
 
 
-def _differentiable_backward(ctx: Any, grad_output: Tensor) -> list[Tensor | None]:
-    """The gradients by the single operations, as functions of the operands."""
+def _single(ctx: Any) -> Callable[..., Tensor]:
+    """:func:`unfused_predictor` as a function of the operands."""
     first_eps, last_eps, window = ctx.settings
-    # Views, so that a weight that depends on the input counts once.
-    operands = [tensor.view_as(tensor) for tensor in ctx.saved_tensors[:7]]
-    input, w1, gain1, bias1, w2, gain2, bias2 = operands
-    first = NormalizedLayer(w1, gain1, bias1, first_eps)
-    last = NormalizedLayer(w2, gain2, bias2, last_eps)
-    output = unfused_predictor(input, first, last, window)
-    needed = [i for i in range(7) if ctx.needs_input_grad[i]]
-    of_needed = torch.autograd.grad(
-        output, [operands[i] for i in needed], grad_output, create_graph=True
-    )
-    gradients: list[Tensor | None] = [None] * 7
-    for i, gradient in zip(needed, of_needed, strict=True):
-        gradients[i] = gradient
-    return gradients
+
+    def predict(
+        input: Tensor, w1: Tensor, gain1: Tensor, bias1: Tensor, w2: Tensor, gain2: Tensor,
+        bias2: Tensor,
+    ) -> Tensor:  # fmt: skip
+        first = NormalizedLayer(w1, gain1, bias1, first_eps)
+        last = NormalizedLayer(w2, gain2, bias2, last_eps)
+        return unfused_predictor(input, first, last, window)
+
+    return predict
 
 
 def _fits(input: Tensor, first: Tensor, last: Tensor, window: Window) -> bool:

@@ -1,0 +1,31 @@
+"""Second derivatives of an operation that is computed at once: those of its single operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["differentiable_gradients"]
+
+
+def differentiable_gradients(
+    function: Callable[..., Tensor],
+    operands: Sequence[Tensor],
+    needed: Sequence[bool],
+    grad_output: Tensor,
+) -> list[Tensor | None]:
+    """The gradients of ``function(*operands)``, as functions of the operands.
+
+    Args:
+        function: the operation by single operations.
+        operands: its arguments.
+        needed: which of them get a gradient; the others get None.
+        grad_output: the gradient of its result.
+    """
+    # Views, so that a weight that depends on the input counts once.
+    views = [tensor.view_as(tensor) for tensor in operands]
+    chosen = [view for view, need in zip(views, needed, strict=True) if need]
+    gradients = iter(torch.autograd.grad(function(*views), chosen, grad_output, create_graph=True))
+    return [next(gradients) if need else None for need in needed]
