@@ -5,12 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from neural_similarity.adapt import FeatureExtractor, TrainingImages, load_backbone, make_adapter
+from neural_similarity.adapt import (
+    FeatureExtractor,
+    StaticAdapter,
+    TrainingImages,
+    load_backbone,
+)
 
 from ..code_version import commit
 from ..records import RESULTS, read_record, write_record
@@ -31,59 +38,88 @@ def main() -> None:
     arguments = _parse()
     backbone = load_backbone(arguments.backbone, image_size=arguments.image_size)
     for pool, other in _pools(arguments):
-        folder = arguments.out / f"{backbone.name}-{backbone.preprocessing.image_size}"
-        _measure(pool, other, backbone, folder, arguments)
+        _Comparison(pool, other, backbone, arguments).run()
     for file in write_page(arguments.out):
         print(f"wrote {file}")
 
 
-def _measure(
-    pool: Pool, other: Pool, backbone: FeatureExtractor, folder: Path, arguments: argparse.Namespace
-) -> None:
-    data: dict[str, TrainingImages] = {}
-    below: dict[str, BelowLastBlocks] = {}
-    static: Any = None
+class _Comparison:
+    """All ways to adapt a backbone to a pool; what takes long is computed when it is needed.
 
-    def embedded(one: Pool) -> TrainingImages:
-        if one.name not in data:
-            data[one.name] = embed_pool(backbone, one)
-        return data[one.name]
+    Args:
+        pool: images of the classes that are reported.
+        other: images of the classes that learning rates are chosen on.
+        backbone: the network.
+        arguments: those of the command line.
+    """
 
-    def maps(one: Pool) -> BelowLastBlocks:
-        if one.name not in below:
-            below[one.name] = BelowLastBlocks.of(embedded(one))
-        return below[one.name]
+    def __init__(
+        self, pool: Pool, other: Pool, backbone: FeatureExtractor, arguments: argparse.Namespace
+    ) -> None:
+        self.pool, self.other, self.backbone, self.arguments = pool, other, backbone, arguments
+        self.folder = arguments.out / f"{backbone.name}-{backbone.preprocessing.image_size}"
 
-    def write(file: Path, n_way: int, n_shot: int, result: dict[str, Any]) -> None:
+    @cached_property
+    def images(self) -> TrainingImages:
+        return embed_pool(self.backbone, self.pool)
+
+    @cached_property
+    def maps(self) -> BelowLastBlocks:
+        return BelowLastBlocks.of(self.images)
+
+    @cached_property
+    def static(self) -> StaticAdapter:
+        return StaticAdapter(self.images)
+
+    def run(self) -> None:
+        """Measure what has no file yet."""
+        for n_way, n_shot in product(WAYS, SHOTS):
+            if len(self.pool.classes) < n_way:
+                continue
+            self.heads(n_way, n_shot)
+            if f"{n_way}-{n_shot}" in self.arguments.tuned.split(","):
+                self.tune_static(n_way, n_shot)
+                self.finetune(n_way, n_shot)
+
+    def heads(self, n_way: int, n_shot: int) -> None:
+        file = self.folder / f"heads-{self.name(n_way, n_shot)}.json"
+        if self.arguments.draws and read_record(file) is None:
+            skip = ("static", *self.arguments.skip.split(","))
+            tasks = range(self.arguments.draws)
+            result = compare_heads(self.images, n_way, n_shot, tasks, skip)
+            self.write(file, n_way, n_shot, result)
+
+    def tune_static(self, n_way: int, n_shot: int) -> None:
+        name = f"static-{self.name(n_way, n_shot)}"
+        for file, tasks in _missing(self.folder, name, self.arguments.static_draws):
+            self.write(file, n_way, n_shot, compare_static(self.static, n_way, n_shot, tasks))
+
+    def finetune(self, n_way: int, n_shot: int) -> None:
+        name = f"finetuning-{self.name(n_way, n_shot)}"
+        for file, tasks in _missing(self.folder, name, self.arguments.finetuning_draws):
+            rates = self.rates(name, n_way, n_shot)
+            result = compare_finetuning(self.maps, self.images, n_way, n_shot, tasks, rates)
+            self.write(file, n_way, n_shot, result)
+
+    def rates(self, name: str, n_way: int, n_shot: int) -> dict[str, float]:
+        """The learning rates of the first tasks, if these are done; otherwise chosen now."""
+        if parts := stored_parts(self.folder, name):
+            rates: dict[str, float] = parts[0]["rates"]
+            return rates
+        images = embed_pool(self.backbone, self.other)
+        return choose_rates(BelowLastBlocks.of(images), images, n_way, n_shot)
+
+    def name(self, n_way: int, n_shot: int) -> str:
+        return f"{self.pool.name.replace(', ', '-').replace(' ', '-')}-{n_way}-{n_shot}"
+
+    def write(self, file: Path, n_way: int, n_shot: int, result: dict[str, Any]) -> None:
         about = {
-            "pool": pool.name, "classes": pool.classes, "backbone": backbone.name,
-            "image_size": backbone.preprocessing.image_size, "n_way": n_way, "n_shot": n_shot,
+            "pool": self.pool.name, "classes": self.pool.classes, "backbone": self.backbone.name,
+            "image_size": self.backbone.preprocessing.image_size, "n_way": n_way, "n_shot": n_shot,
             "commit": commit(), "torch": torch.__version__, "threads": torch.get_num_threads(),
         }  # fmt: skip
         write_record(file, json.loads(json.dumps({**about, **result})))
         print(f"wrote {file}", flush=True)
-
-    for n_way, n_shot in [(way, shot) for way in WAYS for shot in SHOTS]:
-        if len(pool.classes) < n_way:
-            continue
-        name = f"{pool.name.replace(', ', '-').replace(' ', '-')}-{n_way}-{n_shot}"
-        file = folder / f"heads-{name}.json"
-        if arguments.draws and read_record(file) is None:
-            skip = ("static", *arguments.skip.split(","))
-            tasks = range(arguments.draws)
-            write(file, n_way, n_shot, compare_heads(embedded(pool), n_way, n_shot, tasks, skip))
-        if f"{n_way}-{n_shot}" not in arguments.tuned.split(","):
-            continue
-        for file, tasks in _missing(folder, f"static-{name}", arguments.static_draws):
-            if static is None:
-                static = make_adapter("static", embedded(pool))
-            write(file, n_way, n_shot, compare_static(static, n_way, n_shot, tasks))
-        rates = _rates(folder, f"finetuning-{name}")
-        for file, tasks in _missing(folder, f"finetuning-{name}", arguments.finetuning_draws):
-            if rates is None:
-                rates = choose_rates(maps(other), embedded(other), n_way, n_shot)
-            result = compare_finetuning(maps(pool), embedded(pool), n_way, n_shot, tasks, rates)
-            write(file, n_way, n_shot, result)
 
 
 def _missing(folder: Path, name: str, count: int) -> Iterator[tuple[Path, range]]:
@@ -93,12 +129,6 @@ def _missing(folder: Path, name: str, count: int) -> Iterator[tuple[Path, range]
         tasks = range(done, min(done + PART, count))
         yield folder / part_name(name, done), tasks
         done = tasks.stop
-
-
-def _rates(folder: Path, name: str) -> dict[str, float] | None:
-    """The learning rates that were chosen for the first tasks, if these are done."""
-    parts = stored_parts(folder, name)
-    return parts[0]["rates"] if parts else None
 
 
 def _pools(arguments: argparse.Namespace) -> Iterator[tuple[Pool, Pool]]:

@@ -6,7 +6,6 @@ and number of shots is written to ``experiments/results/adapt``; what is there i
 
 from __future__ import annotations
 
-import copy
 import time
 import warnings
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from neural_similarity.adapt import (
     METHODS,
+    StaticAdapter,
     TrainingImages,
     can_adapt,
     cross_validate,
@@ -26,7 +26,7 @@ from neural_similarity.adapt import (
 )
 
 from .finetuning import RATES, WAYS, BelowLastBlocks, finetune
-from .pools import Draw, draws, subset
+from .pools import Draw, draws
 
 __all__ = [
     "choose_rates",
@@ -57,7 +57,7 @@ def compare_heads(
     estimates: list[float | None] = []
     inside: list[bool | None] = []
     for draw in draws(data, n_way, n_shot, tasks):
-        part = subset(data, draw.rows, draw.labels)
+        part = data.subset(draw.rows, draw.labels)
         train, test = torch.arange(draw.n_train), torch.arange(draw.n_train, len(part))
         correct: dict[str, float] = {}
         for name in names:
@@ -82,13 +82,11 @@ def compare_heads(
     }
 
 
-def compare_static(whole: Any, n_way: int, n_shot: int, tasks: range) -> dict[str, Any]:
+def compare_static(whole: StaticAdapter, n_way: int, n_shot: int, tasks: range) -> dict[str, Any]:
     """The method ``static``; its adapter of the whole pool has the maps below the tuned layers."""
     accuracies, seconds, parameters = [], [], 0
     for draw in draws(whole.data, n_way, n_shot, tasks):
-        adapter = copy.copy(whole)
-        adapter.data = subset(whole.data, draw.rows, draw.labels)
-        adapter.maps = whole.maps[:, draw.rows]
+        adapter = whole.subset(draw.rows, draw.labels)
         rows = torch.arange(len(draw.rows))
         start = time.perf_counter()
         learned = adapter.fit(rows[: draw.n_train])
@@ -159,7 +157,7 @@ def _head(name: str, part: TrainingImages, train: Tensor, test: Tensor) -> Calla
 def _choice(names: list[str], data: TrainingImages, draw: Draw) -> Callable[[], Any]:
     def choose() -> Any:
         labels = draw.labels[: draw.n_train]
-        known = subset(data, draw.rows[: draw.n_train], labels)
+        known = data.subset(draw.rows[: draw.n_train], labels)
         adapters = {name: make_adapter(name, known) for name in names}
         return cross_validate(adapters, labels, known.n_way, folds=5, seed=0)
 

@@ -8,7 +8,7 @@ validation and test classes for that.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from neural_similarity.adapt import (
 )
 from neural_similarity.errors import DataError
 
-__all__ = ["Draw", "Pool", "draws", "embed_pool", "mini_imagenet", "photographs", "subset"]
+__all__ = ["Draw", "Pool", "draws", "embed_pool", "mini_imagenet", "photographs"]
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,3 @@ def draws(data: TrainingImages, n_way: int, n_shot: int, tasks: range) -> Iterat
             test.append(rows[n_shot : n_shot + 20])
         ways = [torch.full((len(part),), way % n_way) for way, part in enumerate(train + test)]
         yield Draw(torch.cat(train + test), torch.cat(ways), n_way * n_shot)
-
-
-def subset(data: TrainingImages, rows: Tensor, labels: Tensor) -> TrainingImages:
-    """Some images, with labels of their own."""
-    images: Sequence[object] = [data.images[row] for row in rows.tolist()]
-    return TrainingImages(
-        data.backbone, images, labels, int(labels.max()) + 1, data.features[rows],
-        data.mirrored[rows], data.thumbnails[rows],
-    )  # fmt: skip

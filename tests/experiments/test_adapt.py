@@ -9,7 +9,7 @@ from support.adapt_cases import EYE, pictures
 from experiments.adapt import compare, finetuning
 from experiments.adapt.cells import part_name, read_studies
 from experiments.adapt.page import write_page
-from experiments.adapt.pools import draws, embed_pool, photographs, subset
+from experiments.adapt.pools import draws, embed_pool, photographs
 from experiments.records import write_record
 
 ABOUT = {"pool": "birds", "backbone": "eye", "image_size": 8, "n_way": 2}
@@ -34,7 +34,7 @@ def test_tasks_are_the_same_every_time_and_test_other_images(data):
         train, test = draw.rows[: draw.n_train], draw.rows[draw.n_train :]
         assert torch.bincount(draw.labels[: draw.n_train]).tolist() == [5, 5]
         assert not set(train.tolist()) & set(test.tolist())
-        part = subset(data, draw.rows, draw.labels)
+        part = data.subset(draw.rows, draw.labels)
         own = data.labels[draw.rows]
         assert all(len(own[part.labels == way].unique()) == 1 for way in (0, 1))
     assert not torch.equal(first[0].rows, first[1].rows)

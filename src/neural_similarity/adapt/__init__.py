@@ -16,7 +16,7 @@ The main names:
 - :class:`Rejection`, :func:`fit_rejection`: which images are none of the classes.
 - :func:`embed_images`, :class:`TrainingImages`, :func:`open_cache`: features of images, computed
   once for all methods and kept on disk. :data:`METHODS`, :func:`can_adapt`, :func:`make_adapter`:
-  what can be learned from them.
+  what can be learned from them; :class:`StaticAdapter` is the method ``static``.
 - :class:`AdaptedNetwork`: the resulting ``nn.Module``, from images to scores.
 """
 
@@ -30,7 +30,7 @@ from .backbones import (
 )
 from .classifier import FewShotClassifier
 from .feature_cache import open_cache
-from .methods import METHODS, AdaptedNetwork, can_adapt, make_adapter
+from .methods import METHODS, AdaptedNetwork, StaticAdapter, can_adapt, make_adapter
 from .preprocessing import Preprocessing
 from .training_images import TrainingImages, embed_images
 from .validation import (
@@ -53,6 +53,7 @@ __all__ = [
     "FewShotClassifier",
     "Preprocessing",
     "Rejection",
+    "StaticAdapter",
     "TrainingImages",
     "can_adapt",
     "cross_validate",

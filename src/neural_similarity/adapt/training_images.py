@@ -57,6 +57,13 @@ class TrainingImages:
         chosen = [self.images[row] for row in rows.tolist()]
         return read_all(chosen, self.backbone.preprocessing)
 
+    def subset(self, rows: Tensor, labels: Tensor) -> TrainingImages:
+        """The images in these rows, with labels of their own, from 0 on."""
+        return TrainingImages(
+            self.backbone, [self.images[row] for row in rows.tolist()], labels,
+            int(labels.max()) + 1, self.features[rows], self.mirrored[rows], self.thumbnails[rows],
+        )  # fmt: skip
+
 
 def embed_images(
     backbone: FeatureExtractor,

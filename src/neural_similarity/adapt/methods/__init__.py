@@ -30,6 +30,7 @@ __all__ = [
     "AdaptedNetwork",
     "Adapter",
     "Layers",
+    "StaticAdapter",
     "StaticOptions",
     "can_adapt",
     "make_adapter",

@@ -111,6 +111,12 @@ class StaticAdapter(Adapter):
                 maps.append(self.trunk.lower(backbone.preprocessing.normalise(view)))
         self.maps = torch.stack((torch.cat(images), torch.cat(mirrored)))
 
+    def subset(self, rows: Tensor, labels: Tensor) -> StaticAdapter:
+        """The method on the images in these rows, with labels of their own; maps are kept."""
+        part = copy.copy(self)
+        part.data, part.maps = self.data.subset(rows, labels), self.maps[:, rows]
+        return part
+
     def fit(self, rows: Tensor) -> Tensors:
         labels = self.data.labels[rows]
         apart = inner_folds(labels) == 0
