@@ -1,4 +1,4 @@
-"""The README's share of the report: five results, one line each, computed from the result files."""
+"""The README's share of the report: pairs of rows, one line each, from the result files."""
 
 from __future__ import annotations
 
@@ -39,15 +39,6 @@ HEADLINES = (
     Headline(
         "table4", "dynamic-diagonal", "cnn",
         "CIFAR-10, dynamic similarity against the plain network",
-    ),
-    Headline(
-        "table4", "dynamic-lower-rate", "cnn-lower-rate",
-        "CIFAR-10, dynamic similarity against the plain network, both at learning rate 0.03 "
-        "instead of the paper's 0.1",
-    ),
-    Headline(
-        "table6", "dynamic", "finetune",
-        "CIFAR-FS, dynamic similarity against finetuning the plain network",
     ),
     Headline(
         "table6", "dynamic", "wide-parameters",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .. import markdown
@@ -50,11 +50,12 @@ $ nsl reproduce report           # write this page, the full report and the READ
 
 def page_text(
     tables: Mapping[str, Mapping[str, RowResults]], at_length: Mapping[str, dict[str, RowResults]],
-    budget: str, page: Path, report: Path, pictures: Path,
+    equal_cost: Sequence[str], budget: str, page: Path, report: Path, pictures: Path,
 ) -> str:  # fmt: skip
     """The page, for its place on disk: links are relative to it.
 
-    ``at_length`` has the results of the long budget that are shown beside the others.
+    ``at_length`` has the results of the long budget that are shown beside the others, and
+    ``equal_cost`` the paragraphs about the studies of equal cost.
     """
     parts = [
         "# Results",
@@ -66,6 +67,7 @@ def page_text(
             f"writes it, so do not edit it."
         ),
         _COMMANDS.strip(),
+        *equal_cost,
     ]
     for name in ON_PAGE:
         if name in tables and has_finished(tables[name]):

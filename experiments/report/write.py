@@ -21,7 +21,7 @@ from ..trials import read_trials
 from .claims import claims_text
 from .comparison import compare_rows
 from .equal_cost.curve import has_curve
-from .equal_cost.text import equal_cost_text, read_study
+from .equal_cost.text import equal_cost_lines, equal_cost_text, read_study
 from .headlines import headlines
 from .page import CAPTIONS, has_finished, link, page_text, picture_text
 from .row_results import RowResults, has_results, read_table, shots_of
@@ -118,12 +118,17 @@ class Report:
         texts = {self.file: self._full(tables)}
         if self.page is not None:
             texts[self.page] = page_text(
-                tables, self._at_length(), self.budget, self.page, self.file, self._pictures
-            )
+                tables, self._at_length(), self._equal_cost(self.page), self.budget, self.page,
+                self.file, self._pictures,
+            )  # fmt: skip
         if self.readme is not None:
             target = link(self.page or self.file, self.readme)
             current = self.readme.read_text(encoding="utf-8")
-            part = headlines(tables, target)
+            lines = (
+                *equal_cost_lines(self.results, self.budget, target),
+                headlines(tables, target),
+            )
+            part = "\n".join(lines)
             texts[self.readme] = between_markers(self.readme, current, part)
         return texts
 
@@ -142,17 +147,17 @@ class Report:
             parts += picture_text(name, rows, self._pictures, self.file)
         for name, rows in self._at_length().items():
             parts.append(full_text(TABLES[name], rows, "long"))
-        parts += equal_cost_text(self.results, self.budget)
-        parts += (
-            f"![{STUDIES[file.stem].title}]({link(file, self.file)})"
-            for file in self._study_pictures()
-        )
+        parts += self._equal_cost(self.file)
         if self.budget == "short":
             parts += trials_text(read_trials(self.results))
         if strays := self._strays():
             text = f"Results of rows that are in no table: {strays}."
             parts += ["## In no table", markdown.paragraph(text)]
         return "\n\n".join(parts) + "\n"
+
+    def _equal_cost(self, file: Path) -> list[str]:
+        """The studies of equal cost, for a file that shows them."""
+        return list(equal_cost_text(self.results, self.budget, link(self._pictures, file)))
 
     def _strays(self) -> str:
         """Results that no table shows."""

@@ -12,7 +12,7 @@ from experiments.costs import AXES, costs_file, measure, read_costs
 from experiments.records import write_record
 from experiments.report.equal_cost.curve import Point, above_curve, frontier, verdict
 from experiments.report.equal_cost.picture import draw_study
-from experiments.report.equal_cost.text import equal_cost_text, read_study
+from experiments.report.equal_cost.text import equal_cost_lines, equal_cost_text, read_study
 from experiments.tables import find_table
 from experiments.tables.equal_cost import STUDIES, member_names
 from experiments.tables.registry import find_tables
@@ -110,19 +110,33 @@ def results(tmp_path):
 
 def test_the_report_names_who_is_above_the_curve(results):
     assert read_costs(results, CIFAR10)["plain-20"]["seconds"] == 200
-    text = " ".join("\n".join(equal_cost_text(results, "short")).split())
+    text = " ".join("\n".join(equal_cost_text(results, "short", "pictures")).split())
     assert "### Equal cost: CNN-9 on CIFAR-10" in text
     assert "CIFAR-FS" not in text
     assert "over parameters: `image-channels-8`; over multiply-adds: `image-channels-8`" in text
     excess = 80.5 - (79 + 2 * log(1.1) / log(2))
     assert f"| +{excess:.2f} ± 0.00 |" in text
-    assert list(equal_cost_text(results, "paper")) == []
+    assert "![Equal cost: CNN-9 on CIFAR-10](pictures/equal-cost-cifar10.png)" in text
+    assert list(equal_cost_text(results, "paper", "pictures")) == []
+
+
+def test_a_headline_says_where_the_recommended_network_is(results, monkeypatch):
+    assert list(equal_cost_lines(results, "short", "page.md")) == []  # it has no results here
+    monkeypatch.setattr("experiments.report.equal_cost.text.RECOMMENDED", "image-channels-8")
+    (line,) = equal_cost_lines(results, "short", "page.md")
+    excess = 80.5 - (79 + 2 * log(1.1) / log(2))
+    assert "**CNN-9 on CIFAR-10, one M an image" in line
+    assert f"accuracy: +{excess:.2f} ± 0.00 at equal parameters (**better**), +" in line
+    assert line.endswith("(95 % intervals, seeds: 3; [all networks](page.md#equal-cost)).")
+    monkeypatch.setattr("experiments.report.equal_cost.text.RECOMMENDED", "pixel-taps-8")
+    (line,) = equal_cost_lines(results, "short", None)
+    assert f"{'−'}{79 + 2 * log(1.15) / log(2) - 79.3:.2f} ± 0.00 at equal parameters" in line
 
 
 def test_without_two_plain_networks_there_is_no_verdict(results):
     for file in (results / CIFAR10 / "short").glob("plain-20-*.json"):
         file.unlink()
-    text = " ".join("\n".join(equal_cost_text(results, "short")).split())
+    text = " ".join("\n".join(equal_cost_text(results, "short", "pictures")).split())
     assert "There is no curve yet" in text
     assert "CNN-9 of half the width" in text
 

@@ -48,7 +48,7 @@ def test_one_seed_needs_more(results):
 
 def test_accuracies_for_every_number_of_shots(results):
     for seed in range(2):
-        keep_tests(results, "finetune", seed, [[0.2, 0.4], [0.5, 0.6]])
+        keep_tests(results, "wide-parameters", seed, [[0.2, 0.4], [0.5, 0.6]])
         keep_tests(results, "dynamic", seed, [[0.3, 0.5], [0.4, 0.5]])
     (line,) = lines(results, page=None)
     assert "accuracy with 1 shot 40.00 ± 19.60 % against 30.00 ± 19.60 %, a difference of" in line

@@ -20,7 +20,10 @@ from .curve import (
     verdict,
 )
 
-__all__ = ["AXIS_NAMES", "equal_cost_text", "read_study"]
+__all__ = ["AXIS_NAMES", "RECOMMENDED", "equal_cost_lines", "equal_cost_text", "read_study"]
+
+RECOMMENDED = "image-both-8"
+"""The network with a similarity that the guides recommend."""
 
 AXIS_NAMES = {
     "parameters": "parameters", "multiply_adds": "multiply-adds", "seconds": "time of a step",
@@ -49,8 +52,11 @@ def read_study(name: str, results: Path, budget: str) -> dict[str, list[Point]]:
     return {words: points for words, points in by_test.items() if points}
 
 
-def equal_cost_text(results: Path, budget: str) -> Iterator[str]:
-    """Paragraphs about every study that has results; nothing if there are none."""
+def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
+    """Paragraphs about every study that has results; nothing if there are none.
+
+    ``pictures`` is the folder of the pictures, as links name it.
+    """
     studies = {name: read_study(name, results, budget) for name in STUDIES}
     if not any(studies.values()):
         return
@@ -66,6 +72,37 @@ def equal_cost_text(results: Path, budget: str) -> Iterator[str]:
                 yield f"**{words}**"
             yield _table(points)
             yield markdown.paragraph(_verdict(points))
+        if any(map(has_curve, by_test.values())):
+            yield f"![{STUDIES[name].title}]({pictures}/{name}.png)"
+
+
+def equal_cost_lines(results: Path, budget: str, page: str | None) -> Iterator[str]:
+    """Items of a list: how far the recommended network is above the curve of each study."""
+    for name, study in STUDIES.items():
+        parts, seeds = [], 0
+        for words, points in read_study(name, results, budget).items():
+            member = next((point for point in points if point.name == RECOMMENDED), None)
+            if member is None or not has_curve(points):
+                continue
+            seeds = len(member.by_seed)
+            heights = ", ".join(_heights(member, points))
+            parts.append(f"{words}: {heights}" if words else heights)
+        if parts:
+            where = "" if page is None else f"; [all networks]({page}#equal-cost)"
+            yield (
+                f"- **{study.title.partition(': ')[2]}, one M an image over taps and channels "
+                f"against plain networks of the same cost**, points of accuracy: "
+                f"{'; '.join(parts)} (95 % intervals, seeds: {seeds}{where})."
+            )
+
+
+def _heights(member: Point, points: list[Point]) -> Iterator[str]:
+    """How far a network is above the curve, for each kind of cost that the curve reaches."""
+    for axis in AXES:
+        excess = above_curve(member, frontier(points, axis), axis)
+        if excess is not None:
+            words = {"above": " (**better**)", "below": " (**worse**)"}.get(verdict(excess), "")
+            yield f"{_interval(excess, '{:+.2f}')} at equal {AXIS_NAMES[axis]}{words}"
 
 
 def _table(points: list[Point]) -> str:
@@ -103,7 +140,7 @@ def _verdict(points: list[Point]) -> str:
 
 
 def _interval(estimate: Estimate, form: str) -> str:
-    mean = form.format(estimate.mean)
+    mean = form.format(estimate.mean).replace("-", "−")
     if estimate.high is None:
         return mean
     return f"{mean} ± {estimate.high - estimate.mean:.2f}"
