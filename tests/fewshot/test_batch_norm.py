@@ -78,7 +78,7 @@ def take_steps(optimiser, twin, classifier, support, batches):
 
 @pytest.mark.parametrize("tracks", [True, False])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_few_passes_give_all_derivatives(sign, tracks):
+def test_few_passes_give_all_derivatives(sign, tracks, monkeypatch):
     """Two derivatives and the running statistics; pooling comes first if all scales allow it."""
     network = nn.Sequential(
         nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, track_running_stats=tracks), nn.MaxPool2d(2),
@@ -96,11 +96,66 @@ def test_few_passes_give_all_derivatives(sign, tracks):
         first = torch.autograd.grad(output.square().sum(), parameters, create_graph=True)
         return output, *first, *torch.autograd.grad(sum(g.cos().sum() for g in first), parameters)
 
-    with fast_batch_norm(network):
-        assert "forward" in vars(network[1])
-        ours = derivatives(network)
+    pooled = []
+    pool = network[2].forward
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            nn.MaxPool2d, "forward", lambda self, input: pooled.append(input) or pool(input)
+        )
+        with fast_batch_norm(network):
+            assert "forward" in vars(network[1])
+            ours = derivatives(network)
+    before_norm = network[0](images)
+    assert torch.equal(pooled[0], before_norm) == (sign == 1)
     for one, other in zip(ours, derivatives(twin), strict=True):
         torch.testing.assert_close(one, other, **CLOSE)
     for name, buffer in twin.named_buffers():
         torch.testing.assert_close(network.get_buffer(name), buffer, msg=name)
     assert not any("forward" in vars(module) for module in network.modules())
+
+
+class Repeated(nn.Module):
+    """Uses a norm and a pooling both together and apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.pool = nn.BatchNorm2d(2), nn.MaxPool2d(2)
+        self.both = nn.Sequential(self.norm, self.pool, nn.ReLU(), self.norm)
+
+    def forward(self, images):
+        return self.both(images) + self.pool(self.both[0](images))
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 8, 6), (1, 2, 2, 2)])
+def test_modules_that_are_used_more_than_once(shape):
+    network = Repeated().double().train()
+    twin, images = copy.deepcopy(network), torch.randn(shape).double()
+    expected = outcome(twin, images)
+    with fast_batch_norm(network):
+        found = outcome(network, images)
+    assert found == expected if isinstance(expected, str) else torch.allclose(found, expected)
+    torch.testing.assert_close(network.state_dict(), twin.state_dict())
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 4, 4), (1, 2, 1, 1)])
+def test_batches_without_statistics_are_left_to_pytorch(shape):
+    network = nn.Sequential(nn.BatchNorm2d(2)).train()
+    images = torch.zeros(shape)
+    expected = outcome(copy.deepcopy(network), images)
+    with fast_batch_norm(network):
+        found = outcome(network, images)
+    assert found == expected if isinstance(expected, str) else torch.equal(found, expected)
+
+
+def test_autocast_keeps_its_dtype():
+    network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.MaxPool2d(2)).train()
+    with torch.autocast("cpu", torch.bfloat16), fast_batch_norm(network):
+        assert network(torch.randn(2, 2, 6, 6)).dtype is torch.bfloat16
+
+
+def outcome(network, images):
+    """The output, or the message of the error."""
+    try:
+        return network(images)
+    except ValueError as error:
+        return str(error)

@@ -172,7 +172,7 @@ def assert_precise(network, images):
     many, first, some = tried(network.float(), images.float().unsqueeze(2))
     chain = find_chain(many, first, some)
     tensors = {name: tensor.expand(len(images), *tensor.shape) for name, tensor in first.items()}
-    ours = chain.features(tensors, chain.entered(images.float())).flatten(0, 1)
+    ours = chain.features(tensors, chain.first_inputs(images.float())).flatten(0, 1)
     theirs = network(images.float().flatten(0, 1))
     allowed = 2 * (theirs - truth).abs().max()
     assert (ours - truth).abs().max() <= allowed
@@ -191,6 +191,31 @@ def test_what_is_no_chain(middle):
     support = torch.randn(1, N_WAY, 2, 3, 23, 29).double()
     assert possible(network, support)
     assert find_chain(*tried(network, support)) is None
+
+
+class Twice(nn.Module):
+    """A layer that is used twice, or whose input has a name."""
+
+    def __init__(self, named=False):
+        super().__init__()
+        self.named, self.conv, self.relu = named, nn.Conv2d(3, 3, 3, padding=1), nn.ReLU()
+        self.other = nn.ReLU()
+
+    def forward(self, images):
+        once = self.relu(self.conv(images))
+        return (self.other(input=once) if self.named else self.other(self.conv(once))).flatten(1)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_layer_that_is_used_twice_is_no_chain(named, monkeypatch):
+    method = create_method("static", lr=0.5, epochs=2)
+    network = method.build(ns.attach(Twice(named), tuned()).double(), N_WAY, (3, 6, 7)).eval()
+    support = torch.randn(2, N_WAY, 2, 3, 6, 7).double()
+    query = torch.randn(2, 4, 3, 6, 7).double()
+    assert find_chain(*tried(network, support)) is None
+    scores = method.scores(network, support, query)
+    expected = one_by_one(method, network, support, query, monkeypatch)
+    torch.testing.assert_close(scores, expected, **CLOSE)
 
 
 def test_layers_with_all_their_options(monkeypatch):

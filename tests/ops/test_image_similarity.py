@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import neural_similarity as ns
+from neural_similarity.nn.predictors import Window
+from neural_similarity.nn.predictors.image import ImageLayers
 from neural_similarity.ops.image_similarity import (
     ImageSettings,
-    can_fuse_image,
     fused_image_similarity,
     image_similarity,
 )
-from neural_similarity.ops.similarity_conv import compiled
+from neural_similarity.ops.similarity_conv import compiled, dispatch
 
 pytestmark = pytest.mark.skipif(compiled.load() is None, reason="no compiler")
 
@@ -66,8 +69,10 @@ def test_only_what_is_needed(wanted: int) -> None:
 
 
 @pytest.mark.parametrize("over", OUTPUTS)
-def test_a_layer_uses_it_unless_somebody_watches(over: str) -> None:
+def test_a_layer_uses_it_unless_it_has_hooks(over: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
+    fused = Mock(side_effect=fused_image_similarity)
+    monkeypatch.setattr("neural_similarity.nn.predictors.image.fused_image_similarity", fused)
     predictor = ns.ImagePredictor(hidden=HIDDEN, start="random")
     conv = ns.nn.DynamicConv2d(4, 5, (2, 3), padding=1, over=over, predictor=predictor).double()
     network = conv.predictor.network
@@ -80,10 +85,43 @@ def test_a_layer_uses_it_unless_somebody_watches(over: str) -> None:
         return [output, *torch.autograd.grad(output.square().sum(), leaves)]
 
     alone = run()
+    fused.assert_called_once()
     hook = network.last.register_forward_hook(lambda module, *others: calls.append(module))
     watched = run()
     hook.remove()
     assert calls == [network.last]
-    assert can_fuse_image(torch.ones(1, 2, 3, 3), *(torch.ones(2, 2) for _ in range(4)))
+    fused.assert_called_once()
     for one, other in zip(alone, watched, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_operands_of_any_layout() -> None:
+    settings = ImageSettings("tanh", True, "both", TAPS)
+    ours = operands("both")
+    apart = [torch.stack([t, -t], -1)[..., 0] for t in ours]
+    ours[2] = apart[2] = ours[2][:1].expand(HIDDEN)
+    expected = image_similarity(*ours, settings)
+    torch.testing.assert_close(fused_image_similarity(*apart, settings), expected)
+
+
+class Constant(ImageLayers):
+    def forward(self, input: Tensor, window: Window) -> Tensor:
+        return torch.full_like(super().forward(input, window), 5)
+
+
+@pytest.mark.parametrize("change", ["subclass", "nested", "no bias"])
+def test_other_networks_are_computed_step_by_step(change: str) -> None:
+    predictor = ns.ImagePredictor(hidden=HIDDEN, gate="none", start="random")
+    conv = ns.nn.DynamicConv2d(4, 5, 3, predictor=predictor)
+    network = conv.predictor.network
+    if change == "subclass":
+        network.__class__ = Constant
+    elif change == "nested":
+        network.last = nn.Sequential(network.last)
+    else:
+        network.first = nn.Linear(4, HIDDEN, bias=False)
+    input = torch.randn(2, 4, 6, 7)
+    M = conv.similarity(input)
+    with dispatch.only("panels"):
+        torch.testing.assert_close(M, conv.similarity(input))
+    assert change != "subclass" or bool((M == 6).all())

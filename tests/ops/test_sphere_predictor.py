@@ -123,6 +123,17 @@ def test_folded_layers_equal_the_single_operations(name: str, sphere: bool) -> N
         torch.set_num_threads(before)
 
 
+def test_operands_of_any_layout() -> None:
+    case = CASES["one-tap"]
+    tensors = operands(case)
+    apart = [torch.stack([t.detach(), -t.detach()], -1)[..., 0].requires_grad_() for t in tensors]
+    pairs = zip(
+        with_gradients(fused, apart, case), with_gradients(unfused, tensors, case), strict=True
+    )
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
 def test_float32_is_as_exact_as_the_single_operations() -> None:
     case = CASES["bands"]
     truth = with_gradients(unfused, operands(case), case)

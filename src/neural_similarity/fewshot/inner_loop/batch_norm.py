@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
 
+from ...nn.plain_calls import called_plainly
 from .many_episodes import Forward, replaced
 
 __all__ = ["fast_batch_norm"]
@@ -31,40 +32,49 @@ def fast_batch_norm(backbone: nn.Module) -> AbstractContextManager[None]:
 
 
 def _forwards(backbone: nn.Module) -> Iterator[tuple[nn.Module, Forward]]:
-    pools = dict(_pools(backbone))
-    for norm in backbone.modules():
-        if not (type(norm) is nn.BatchNorm2d and _is_stock(norm) and norm.training):
-            continue
-        if norm.weight is None or norm.momentum is None:
-            continue
-        pool = pools.get(norm)
-        yield norm, partial(_pooled_norm, norm, pool.forward if pool else None)
-        if pool is not None:
-            yield pool, _as_it_is
-
-
-def _pools(backbone: nn.Module) -> Iterator[tuple[nn.BatchNorm2d, nn.MaxPool2d]]:
-    """Max pooling that comes right after a BatchNorm."""
     for module in backbone.modules():
-        if type(module) is nn.Sequential and _is_stock(module):
-            children = list(module.children())
-            for norm, pool in pairwise(children):
-                if not (isinstance(norm, nn.BatchNorm2d) and isinstance(pool, nn.MaxPool2d)):
-                    continue
-                if type(pool) is nn.MaxPool2d and _is_stock(pool) and not pool.return_indices:
-                    yield norm, pool
+        if type(module) is nn.Sequential and called_plainly(module):
+            pairs = set(_pairs(module))
+            if pairs:
+                yield module, partial(_in_order, module, pairs)
+        if _can_be_fast(module):
+            yield module, partial(_norm, module, None)
 
 
-def _is_stock(module: nn.Module) -> bool:
-    hooks = module._forward_hooks or module._forward_pre_hooks
-    return "forward" not in vars(module) and not hooks
+def _pairs(sequence: nn.Sequential) -> Iterator[tuple[nn.Module, nn.Module]]:
+    """A BatchNorm and the max pooling that comes right after it."""
+    for norm, pool in pairwise(sequence):
+        pools = type(pool) is nn.MaxPool2d and not pool.return_indices and called_plainly(pool)
+        if pools and _can_be_fast(norm):
+            yield norm, pool
 
 
-def _as_it_is(input: Tensor) -> Tensor:
+def _can_be_fast(norm: nn.Module) -> TypeGuard[nn.BatchNorm2d]:
+    if not (type(norm) is nn.BatchNorm2d and called_plainly(norm) and norm.training):
+        return False
+    return norm.weight is not None and norm.momentum is not None
+
+
+def _in_order(
+    sequence: nn.Sequential, pairs: set[tuple[nn.Module, nn.Module]], input: Tensor
+) -> Tensor:
+    """The forward pass of a sequence, in which the pairs are computed together."""
+    modules = [*sequence, None]
+    steps = iter(pairwise(modules))
+    for module, following in steps:
+        if (module, following) in pairs:
+            input = _norm(cast(nn.BatchNorm2d, module), cast(nn.MaxPool2d, following), input)
+            next(steps)
+        else:
+            input = cast(nn.Module, module)(input)
     return input
 
 
-def _pooled_norm(norm: nn.BatchNorm2d, pool: Forward | None, input: Tensor) -> Tensor:
+def _norm(norm: nn.BatchNorm2d, pool: nn.MaxPool2d | None, input: Tensor) -> Tensor:
+    """BatchNorm, and the pooling that follows it."""
+    after = _as_it_is if pool is None else pool
+    if not _takes(norm, input):
+        return after(nn.BatchNorm2d.forward(norm, input))
     running: tuple[Tensor | None, Tensor | None] = (None, None)
     if norm.track_running_stats and norm.num_batches_tracked is not None:
         norm.num_batches_tracked.add_(1)
@@ -74,11 +84,18 @@ def _pooled_norm(norm: nn.BatchNorm2d, pool: Forward | None, input: Tensor) -> T
     )
     scale = (norm.weight * inverse).view(-1, 1, 1)
     shift = norm.bias.view(-1, 1, 1) - mean.view(-1, 1, 1) * scale
-    if pool is None:
-        return torch.addcmul(shift, input, scale)
     if bool((norm.weight.detach() > 0).all()):
-        return torch.addcmul(shift, pool(input), scale)
-    return pool(torch.addcmul(shift, input, scale))
+        return torch.addcmul(shift, after(input), scale)
+    return after(torch.addcmul(shift, input, scale))
+
+
+def _takes(norm: nn.BatchNorm2d, input: Tensor) -> bool:
+    """Whether the input is the usual one; PyTorch converts or refuses the others."""
+    return input.dim() == 4 and input.dtype == norm.weight.dtype and input[:, :1].numel() > 1
+
+
+def _as_it_is(input: Tensor) -> Tensor:
+    return input
 
 
 class _Statistics(torch.autograd.Function):

@@ -58,8 +58,8 @@ class Chain:
             if path
         }
 
-    def entered(self, images: Tensor) -> Tensor:
-        """The input ``(B, n, C, H, W)`` of the first tuned layer, for images alike."""
+    def first_inputs(self, images: Tensor) -> Tensor:
+        """The input ``(B, n, C, H, W)`` of the first tuned layer, from images of this shape."""
         maps: Tensor = images.flatten(0, 1)
         with torch.no_grad():
             for module in self._below:
@@ -68,15 +68,15 @@ class Chain:
         return maps.contiguous().movedim(-1, 2)  # channels last, once for all steps
 
     @torch.no_grad()
-    def features(self, tensors: dict[str, Tensor], entered: Tensor) -> Tensor:
+    def features(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
         """Features ``(B, n, D)``; see :meth:`ManyEpisodes.features`."""
         features: Tensor = self._code.episode_features(
-            entered, *self._operands(tensors, self._kernels(tensors), len(entered))
+            inputs, *self._operands(tensors, self._kernels(tensors), len(inputs))
         )
         return features
 
     def gradients(
-        self, tensors: dict[str, Tensor], classifier: Sequence[Tensor], entered: Tensor,
+        self, tensors: dict[str, Tensor], classifier: Sequence[Tensor], inputs: Tensor,
         labels: Tensor, rows: Tensor,
     ) -> tuple[dict[str, Tensor], list[Tensor]]:  # fmt: skip
         """Gradients of the mean cross-entropy of some images: of all tensors, of the classifier.
@@ -84,7 +84,7 @@ class Chain:
         Args:
             tensors: the parameters behind the similarities, by name, each ``(B, ...)``.
             classifier: weight ``(B, n_way, D)`` and bias ``(B, n_way)``.
-            entered: all images, as :meth:`entered` returns them.
+            inputs: all images, as :meth:`first_inputs` returns them.
             labels: of all images.
             rows: which images.
         """
@@ -95,10 +95,10 @@ class Chain:
         }
         with torch.enable_grad():
             kernels = self._kernels(leaves)
-        operands = self._operands(tensors, kernels, len(entered))
+        operands = self._operands(tensors, kernels, len(inputs))
         with torch.no_grad():
             *of_layers, weight, bias = self._code.episode_gradients(
-                entered, rows, labels, *operands, *classifier
+                inputs, rows, labels, *operands, *classifier
             )
         gradients, of_kernels = {}, []
         for layer, gradient in zip(self._layers, of_layers, strict=True):
@@ -157,7 +157,7 @@ def find_chain(episodes: ManyEpisodes, tensors: dict[str, Tensor], images: Tenso
     modules = _in_a_row(episodes.backbone, images)
     paths = {layer: path for path, layer in episodes.layers.items()}
     first = next((i for i, module in enumerate(modules) if module in paths), None)
-    if first is None:
+    if first is None or len(set(modules)) < len(modules):  # a layer may be used twice
         return None
     layers = list(_grouped(modules[first:], paths))
     tuned = {name for layer in layers if layer for name in episodes.names.get(layer.path, ())}
@@ -166,7 +166,7 @@ def find_chain(episodes: ManyEpisodes, tensors: dict[str, Tensor], images: Tenso
     chain = Chain(episodes, modules[:first], [layer for layer in layers if layer], code)
     pairs = {name: torch.stack([tensor, tensor + 0.1]) for name, tensor in tensors.items()}
     both = torch.stack([images, images])
-    ours, theirs = chain.features(pairs, chain.entered(both)), episodes.features(pairs, both)
+    ours, theirs = chain.features(pairs, chain.first_inputs(both)), episodes.features(pairs, both)
     # As in works_for: a backbone may do something between its modules.
     close = 1e-4 * float(theirs.abs().max())
     same = ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=0, atol=close)
@@ -176,8 +176,12 @@ def find_chain(episodes: ManyEpisodes, tensors: dict[str, Tensor], images: Tenso
 def _in_a_row(backbone: nn.Module, images: Tensor) -> list[nn.Module]:
     """The modules that images pass through, if each takes what the one before returned."""
     calls: list[tuple[nn.Module, object, object]] = []
+
+    def record(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
+        calls.append((module, inputs[0] if inputs else None, output))  # None: it came by name
+
     handles = [
-        module.register_forward_hook(lambda *call: calls.append((call[0], call[1][0], call[2])))
+        module.register_forward_hook(record)
         for module in backbone.modules()
         if isinstance(module, _STEPS + _NO_EFFECT)
     ]

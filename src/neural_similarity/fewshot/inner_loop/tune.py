@@ -78,19 +78,21 @@ def _by_chain(
 ) -> Tensor:
     """Scores of all queries, where compiled code takes the steps of all episodes."""
     n_way, n_shot = support.shape[1:3]
-    entered, labels = chain.entered(support.flatten(1, 2)), query_labels(n_way, n_shot)
+    inputs, labels = chain.first_inputs(support.flatten(1, 2)), query_labels(n_way, n_shot)
     *own, _, _ = names = [*(first.keys() - {WEIGHT, BIAS}), WEIGHT, BIAS]
 
     def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
         now = dict(zip(own, tensors[:-2], strict=True))
-        slopes, of_classifier = chain.gradients(now, tensors[-2:], entered, labels, rows)
+        slopes, of_classifier = chain.gradients(now, tensors[-2:], inputs, labels, rows)
         return [*(slopes[name] for name in own), *of_classifier]
 
     last = sgd.descend([first[name] for name in names], gradients, len(labels))
     now = dict(zip(own, last[:-2], strict=True))
     with torch.no_grad():
         pieces = query.split(max(1, _IMAGES // len(query)), 1)
-        features = torch.cat([chain.features(now, chain.entered(piece)) for piece in pieces], 1)
+        features = torch.cat(
+            [chain.features(now, chain.first_inputs(piece)) for piece in pieces], 1
+        )
         return torch.baddbmm(last[-1].unsqueeze(1), features, last[-2].mT)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ... import _check
 from ...ops.folded_predictor import FoldedLayer, folded_dynamic_conv2d
+from ..plain_calls import called_plainly
 from ..predictors import TwoLayers, Window
 from .predicted import PredictedSimilarity
 
@@ -24,18 +25,18 @@ def conv2d_at_once(
 ) -> Tensor | None:
     """The output of a layer with the paper's predictor and a diagonal; None for all others.
 
-    None too where somebody follows the computation or waits for a part of it.
+    None too where gradients are needed, where the code is traced, and where a part of it has hooks.
     """
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return None
     network = prediction._modules["network"]
     if type(prediction) is not PredictedSimilarity or type(network) is not TwoLayers:
         return None  # a subclass may do something else
-    if not (prediction.adds_a_diagonal and _nobody_waits(prediction) and _nobody_waits(network)):
+    if not (prediction.adds_a_diagonal and called_plainly(prediction, network)):
         return None
     weight, start = layer._parameters.get("weight"), prediction._buffers.get("start")
     if weight is None or start is None or "bias" not in layer._parameters or prediction.keeps:
-        return None  # parametrized, or somebody asks for M
+        return None  # parametrized, or M is kept
     bias = layer._parameters["bias"]
     operands = (input, weight, start) if bias is None else (input, weight, start, bias)
     if (folded := network.folded(*operands)) is None:
@@ -48,11 +49,6 @@ def conv2d_at_once(
             return None
         _CHECKED[layer] = settings
     return folded_dynamic_conv2d(input, weight, bias, start, *folded, window, layer.groups)
-
-
-def _nobody_waits(module: nn.Module) -> bool:
-    """Whether a module need not be called: it has no hooks and no ``forward`` of its own."""
-    return not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
 def _fit(

@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules import module as module_internals
 
 from ...ops.folded_predictor import FoldedLayer, folded_layer, folded_predictor, unchanged
 from ...ops.modes import exported, immediate
 from ...ops.sphere import sphere_conv2d
+from ..plain_calls import called_plainly
 from .windows import Window
 
 __all__ = ["folded_layers", "kept_layers"]
@@ -35,7 +35,6 @@ class _Folded(NamedTuple):
 
 
 _KEPT: WeakKeyDictionary[nn.Module, _Folded] = WeakKeyDictionary()
-_INTERNALS: Any = module_internals
 
 
 def folded_layers(
@@ -76,10 +75,8 @@ def kept_layers(
 
 
 def _only_scales(norm: nn.Module) -> bool:
-    """Whether this is a plain BatchNorm in evaluation mode, whose call nobody waits for."""
-    if type(norm) is not nn.BatchNorm2d or norm.training or "forward" in vars(norm):
-        return False
-    return not (norm._forward_hooks or norm._forward_pre_hooks or _INTERNALS._has_any_global_hook())
+    """Whether this is a plain BatchNorm in evaluation mode, without hooks."""
+    return type(norm) is nn.BatchNorm2d and not norm.training and called_plainly(norm)
 
 
 def _sources(layers: Layers) -> list[Tensor] | None:

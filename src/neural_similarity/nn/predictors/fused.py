@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as module_internals
 
 from ...ops.sphere_predictor import BatchStatistics, NormalizedLayer, can_fuse, fused_predictor
+from ..plain_calls import called_plainly
 from .windows import Window
 
-__all__ = ["called_plainly", "in_one_operation"]
+__all__ = ["in_one_operation"]
 
 
 def in_one_operation(
@@ -54,23 +54,6 @@ def _takes_the_batch(norm: Any) -> bool:
         return False
     return called_plainly(norm) and (
         norm.training or (norm.running_mean is None and norm.running_var is None)
-    )
-
-
-def called_plainly(*modules: nn.Module) -> bool:
-    """Whether a call of these modules does what their class says, and nobody expects it."""
-    hooks: Any = module_internals
-    if hooks._has_any_global_hook():
-        return False
-    return not any("forward" in vars(module) or _has_hooks(module) for module in modules)
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
     )
 
 

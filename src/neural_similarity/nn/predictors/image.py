@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from ...ops.image_similarity import ImageSettings, can_fuse_image, fused_image_similarity
-from .fused import called_plainly
+from ..plain_calls import called_plainly
 from .pointwise import PointwiseConfig, PointwiseLayers
 from .windows import Window
 
@@ -61,10 +61,14 @@ class ImageLayers(PointwiseLayers):
         """``(N, C, H, W)`` to ``(N, outputs, 1, 1)``."""
         return self.predict(input.mean((2, 3)))[:, :, None, None]
 
-    def diagonal(self, input: Tensor, residual: bool, over: str, taps: int) -> Tensor | None:
+    def diagonal(
+        self, input: Tensor, residual: bool, over: str, taps: int, outputs: int
+    ) -> Tensor | None:
         """A diagonal M in one operation, or None where it must be computed step by step."""
         first, last = self.first, self.last
         if type(first) is not nn.Linear or type(last) is not nn.Linear:
+            return None
+        if first.bias is None or last.bias is None or last.out_features != outputs:
             return None
         if type(self.first_norm) is not nn.Identity or not called_plainly(
             self, first, self.first_norm, last

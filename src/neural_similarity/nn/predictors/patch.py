@@ -20,9 +20,10 @@ from ...errors import ShapeError
 from ...ops.folded_predictor import FoldedLayer
 from ...ops.sphere import EPS, sphere_conv2d, sphere_linear
 from ...structures import Structure
+from ..plain_calls import called_plainly
 from .base import PredictorConfig, PredictorNetwork
 from .folding import folded_layers, kept_layers
-from .fused import called_plainly, in_one_operation
+from .fused import in_one_operation
 from .windows import Window
 
 __all__ = ["ConvPredictor", "PatchConfig", "SpherePredictor", "TwoLayers", "size_preserving"]

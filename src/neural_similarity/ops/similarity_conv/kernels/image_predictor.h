@@ -79,21 +79,24 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> image_predictor_forward(
     const Tensor& input, const Tensor& w1, const Tensor& b1, const Tensor& w2, const Tensor& b2,
     std::string_view gate, bool residual, std::string_view over, int64_t kernel_taps) {
   const ImagePredictor p(input, w1, w2, over, kernel_taps);
+  TORCH_CHECK(b1.numel() == p.hidden && b2.numel() == p.outputs, "a bias does not fit its layer");
   const auto memory = [&](int64_t size) { return at::empty({p.batch, size}, input.options()); };
   const Tensor pooled = input.mean({2, 3}), hidden = memory(p.hidden), gated = memory(p.outputs);
   const Tensor m = at::empty({p.batch, p.entries(), 1, 1}, input.options());
   for_type(input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     const Tensor first = w1.t().contiguous(), second = w2.t().contiguous();
+    const Tensor first_bias = b1.contiguous(), second_bias = b2.contiguous();
     for (int64_t n = 0; n < p.batch; ++n) {
       T* units = hidden.mutable_data_ptr<T>() + n * p.hidden;
       T* z = gated.mutable_data_ptr<T>() + n * p.outputs;
-      linear(first.const_data_ptr<T>(), b1.const_data_ptr<T>(),
+      linear(first.const_data_ptr<T>(), first_bias.const_data_ptr<T>(),
              pooled.const_data_ptr<T>() + n * p.channels, p.channels, p.hidden, units);
       for (int64_t i = 0; i < p.hidden; ++i) {
         units[i] = units[i] < 0 ? T(0) : units[i];  // NaN stays
       }
-      linear(second.const_data_ptr<T>(), b2.const_data_ptr<T>(), units, p.hidden, p.outputs, z);
+      linear(second.const_data_ptr<T>(), second_bias.const_data_ptr<T>(), units, p.hidden,
+             p.outputs, z);
       for (int64_t i = 0; gate == "sigmoid" && i < p.outputs; ++i) {
         z[i] /= 2;
       }

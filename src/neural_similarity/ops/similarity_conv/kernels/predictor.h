@@ -63,16 +63,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> predictor_forward(
   const Tensor inverse =
       at::empty({g.batch, g.rows.output, g.columns.output}, input.options());
   const Tensor first = first_weight.contiguous(), last = last_weight.contiguous();
+  const Tensor gains[] = {first_gain.contiguous(), last_gain.contiguous()};
+  const Tensor biases[] = {first_bias.contiguous(), last_bias.contiguous()};
   Tensor first_rows, last_rows;
   for_type(input.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    const T* gain = first_gain.const_data_ptr<T>();
     const Statistics s = run_first(g, input, first.const_data_ptr<T>(), u.mutable_data_ptr<T>(),
                                    inverse.mutable_data_ptr<T>());
-    const Affine<T> norm(s, gain, first_bias.const_data_ptr<T>(), first_eps);
+    const Affine<T> norm(s, gains[0].const_data_ptr<T>(), biases[0].const_data_ptr<T>(),
+                         first_eps);
     const Statistics t = run_last(g, input, norm, last.const_data_ptr<T>(),
                                   u.const_data_ptr<T>(), z.mutable_data_ptr<T>());
-    normalize(Affine<T>(t, last_gain.const_data_ptr<T>(), last_bias.const_data_ptr<T>(), last_eps),
+    normalize(Affine<T>(t, gains[1].const_data_ptr<T>(), biases[1].const_data_ptr<T>(), last_eps),
               z.const_data_ptr<T>(), output.mutable_data_ptr<T>(), g.positions(), g.outputs);
     first_rows = stored<T>(s, input), last_rows = stored<T>(t, input);
   });
@@ -92,6 +94,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> predictor_bac
   TORCH_CHECK(grad_output.sizes() == z.sizes(), "the gradient does not fit the output");
   const Tensor gradient = grad_output.contiguous(at::MemoryFormat::ChannelsLast);
   const Tensor first = first_weight.contiguous(), last = last_weight.contiguous();
+  const Tensor gains[] = {first_gain.contiguous(), last_gain.contiguous()};
+  const Tensor bias = first_bias.contiguous();
   Tensor gx = at::empty({0}, input.options());
   if (input_gradient) {
     gx = at::empty(input.sizes(), input.options(), at::MemoryFormat::ChannelsLast);
@@ -107,13 +111,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> predictor_bac
                          z.const_data_ptr<T>()};
     const T* from = gradient.const_data_ptr<T>();
     auto sums = gradient_sums(t, from, saved.z, g.positions(), g.outputs);
-    const NormGradient<T> last_norm(t, sums, last_gain.const_data_ptr<T>(), last_eps);
-    const Affine<T> norm(s, first_gain.const_data_ptr<T>(), first_bias.const_data_ptr<T>(),
-                         first_eps);
+    const NormGradient<T> last_norm(t, sums, gains[1].const_data_ptr<T>(), last_eps);
+    const Affine<T> norm(s, gains[0].const_data_ptr<T>(), bias.const_data_ptr<T>(), first_eps);
     const Tensor gh = at::empty_like(u);
     sums = run_last_gradient(g, input, norm, s, last_norm, saved, last.const_data_ptr<T>(), from,
                              gh.mutable_data_ptr<T>(), gw_last);
-    const NormGradient<T> first_norm(s, sums, first_gain.const_data_ptr<T>(), first_eps);
+    const NormGradient<T> first_norm(s, sums, gains[0].const_data_ptr<T>(), first_eps);
     run_first_gradient(g, input, first_norm, saved, first.const_data_ptr<T>(),
                        gh.const_data_ptr<T>(), input_gradient ? gx.mutable_data_ptr<T>() : nullptr,
                        gw_first);

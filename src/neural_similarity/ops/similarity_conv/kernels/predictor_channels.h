@@ -217,8 +217,6 @@ class NormGradient {
     for (size_t c = 0; c < inverse.size(); ++c) {
       double sum = 0, product = 0;
       for (const ChannelSums<T>& part : parts) {
-        if (c == 0) {
-              }
         sum += part.sum[c];
         product += part.product[c] + (part.shift[c] - s.mean[c]) * part.sum[c];
       }
