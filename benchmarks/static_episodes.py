@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,13 +41,16 @@ def run(rounds: int) -> dict[str, list[Timing]]:
             "without compiled code": partial(uncompiled, method, network, support, queries),
             "library": partial(method.scores, network, support, queries),
         }
-        work = [1, EPISODES / ALONE, EPISODES / ALONE]
-        timings = [t.over(w) for t, w in zip(race(contestants, rounds), work, strict=True)]
+        episodes = [ALONE, EPISODES, EPISODES]
+        timings = [
+            replace(timing.over(count / ALONE), milliseconds=timing.milliseconds / count)
+            for timing, count in zip(race(contestants, rounds), episodes, strict=True)
+        ]
         title = f"{n_shot} shots, CNN-4 of 32 filters, {SIDE}×{SIDE}, {EPOCHS} epochs"
         tables[f"{title}: time an episode"] = timings
         tables[f"{title}: episodes a second, if there were 100 epochs"] = [
-            Timing.of_ratio(t.name, 1000 * ALONE * w / t.milliseconds * EPOCHS / 100)
-            for t, w in zip(timings, work, strict=True)
+            Timing.of_ratio(timing.name, 1000 / timing.milliseconds * EPOCHS / 100)
+            for timing in timings
         ]
     return tables
 

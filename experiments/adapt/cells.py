@@ -22,7 +22,7 @@ class Cell:
 
     Attributes:
         accuracies: by method, one a task. Methods share their tasks; some have only the first ones.
-        seconds: by method, the mean time to learn a task.
+        seconds: by method, the mean time to learn a task, one for each file.
         parameters: by method, how many are learned.
         tuned: the methods that change the network, not only the classifier.
     """
@@ -30,18 +30,15 @@ class Cell:
     n_way: int
     n_shot: int
     accuracies: dict[str, list[float]] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, list[float]] = field(default_factory=dict)
     parameters: dict[str, int] = field(default_factory=dict)
     tuned: list[str] = field(default_factory=list)
 
     def add(self, record: dict[str, Any]) -> None:
         """The results of a file; those of further tasks follow the ones that are here."""
         for name, values in record["accuracies"].items():
-            before = self.accuracies.setdefault(name, [])
-            total = self.seconds.get(name, 0.0) * len(before)
-            before += values
-            total += record["seconds"][name] * len(values)
-            self.seconds[name] = total / len(before)
+            self.accuracies.setdefault(name, []).extend(values)
+            self.seconds.setdefault(name, []).append(record["seconds"][name])
         if "parameters" in record:
             self.parameters |= record["parameters"]
             self.tuned += [name for name in record["parameters"] if name not in self.tuned]

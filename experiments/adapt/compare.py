@@ -67,8 +67,8 @@ def compare_heads(
         seconds["auto"].append(taken)
         correct["auto"] = correct[validation.method]
         estimates.append(validation.accuracy)
-        known = validation.interval
-        inside.append(known and known[0] <= correct["auto"] <= known[1])
+        interval = validation.interval
+        inside.append(interval and interval[0] <= correct["auto"] <= interval[1])
         for name, strength in _REFERENCES.items():
             correct[name], taken = _timed(_sklearn(part, draw, strength))
             seconds[name].append(taken)
@@ -157,9 +157,9 @@ def _head(name: str, part: TrainingImages, train: Tensor, test: Tensor) -> Calla
 def _choice(names: list[str], data: TrainingImages, draw: Draw) -> Callable[[], Any]:
     def choose() -> Any:
         labels = draw.labels[: draw.n_train]
-        known = data.subset(draw.rows[: draw.n_train], labels)
-        adapters = {name: make_adapter(name, known) for name in names}
-        return cross_validate(adapters, labels, known.n_way, folds=5, seed=0)
+        images = data.subset(draw.rows[: draw.n_train], labels)
+        adapters = {name: make_adapter(name, images) for name in names}
+        return cross_validate(adapters, labels, images.n_way, folds=5, seed=0)
 
     return choose
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 from ..intervals import Estimate
 from ..markdown import paragraph, table
@@ -90,8 +91,8 @@ def _tuned_beside_linear(cells: list[Cell]) -> str:
     worse = sum(d.high is not None and d.high < 0 for d in differences)
     better = sum(d.low is not None and d.low > 0 for d in differences)
     return (
-        f"`static` and finetuning were compared with `linear` {len(differences)} times. They were "
-        f"worse by more than the interval {worse} times, and better {better} times."
+        f"`static` and finetuning were compared with `linear` {len(differences)} times. The number "
+        f"of times that they were worse by more than the interval is {worse}; better, {better}."
     )
 
 
@@ -113,13 +114,14 @@ def _costs(cell: Cell) -> str:
         difference = "" if name == "linear" else _plus_minus(cell.difference(name, "linear"))
         rows.append(
             [_name(name), str(len(cell.accuracies[name])), _plus_minus(cell.accuracy(name)),
-             difference, f"{cell.parameters[name]:,}", f"{cell.seconds[name]:.1f}"]
+             difference, f"{cell.parameters[name]:,}", f"{median(cell.seconds[name]):.1f}"]
         )  # fmt: skip
     head = ["method", "tasks", "accuracy", "minus `linear`, same tasks", "parameters learned",
             "seconds a task"]  # fmt: skip
     return (
         f"Tuning the last layers, {cell.n_way} ways and {cell.n_shot} images a class. Seconds are "
-        f"of one thread on a machine with other work.\n\n{table(head, rows)}"
+        f"of one thread on a machine with other work, the median over groups of tasks; what the "
+        f"layers below compute is not counted.\n\n{table(head, rows)}"
     )
 
 

@@ -61,8 +61,8 @@ ON_CIFAR_FS = Table(
         "long": "64 filters (MAML 32), until ten validations bring no higher accuracy, at most 80 "
         "passes over the images of the training classes, 12,000 episodes of ProtoNet, 16,000 of "
         "R2D2, 50,000 of MatchingNet and RelationNet, 16,000 tasks of MAML (48,000 with one "
-        "shot), 8,000 of the meta-learned rows; Adam at 0.001 (R2D2 0.005), halved ten times on "
-        "the way to that (MAML and the meta-learned rows: along a cosine), weight decay only where "
+        "shot), 8,000 of the meta-learned rows; Adam at 0.001 (R2D2 0.005), halved after each "
+        "tenth of that (MAML and the meta-learned rows: along a cosine), weight decay only where "
         "training has images, predictors with 32 hidden units; training episodes have 5 shots, "
         "unless the row says 1",
         "paper": f"32 filters, {_AT_LENGTH}",

@@ -1,4 +1,4 @@
-"""Every number in the tables of benchmarks/README.md is in the newest file of its benchmark."""
+"""Every number of a benchmark's section in benchmarks/README.md is in its newest file."""
 
 import json
 import re

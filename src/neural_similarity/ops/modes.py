@@ -1,4 +1,4 @@
-"""Who follows the code: an exporter, somebody else, or nobody."""
+"""Whether the code is exported, traced or transformed, or simply runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLAIN = {Tensor, nn.Parameter}
 
 
 def exported() -> bool:
-    """Whether the ONNX exporter follows the code."""
+    """Whether the ONNX exporter traces the code."""
     # PyTorch's own question takes a few microseconds, and layers ask it in every call.
     followed = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
     return followed and torch.onnx.is_in_onnx_export()
@@ -25,7 +25,7 @@ def immediate(*tensors: Tensor) -> bool:
 
 
 def unobserved(*tensors: Tensor) -> bool:
-    """Whether nothing follows, transforms or watches the code, save perhaps gradients.
+    """Whether nothing traces, transforms or intercepts the code, save perhaps gradients.
 
     And whether these are plain tensors, used in their own dtype.
     """

@@ -26,6 +26,6 @@ def differentiable_gradients(
     """
     # Views, so that a weight that depends on the input counts once.
     views = [tensor.view_as(tensor) for tensor in operands]
-    chosen = [view for view, need in zip(views, needed, strict=True) if need]
-    gradients = iter(torch.autograd.grad(function(*views), chosen, grad_output, create_graph=True))
+    leaves = [view for view, need in zip(views, needed, strict=True) if need]
+    gradients = iter(torch.autograd.grad(function(*views), leaves, grad_output, create_graph=True))
     return [next(gradients) if need else None for need in needed]

@@ -33,7 +33,7 @@ def cosine(done: float) -> float:
 
 
 def halving(done: float) -> float:
-    """Halved ten times, at equal distances, as in the code of ProtoNet and of R2D2.
+    """Halved after each tenth of the steps, as in the code of ProtoNet and of R2D2.
 
     A rate that falls all the time suits runs that may end early (``patience``).
     """

@@ -346,7 +346,7 @@ std::vector<Tensor> episode_gradients(const Tensor& images, const Tensor& rows,
   const EpisodeOperands operands(images, weights, taps, scales, shifts, padding, pool);
   const Tensor x = images.permute({0, 1, 3, 4, 2}).contiguous();
   const int64_t count = x.size(1), size = operands.image_size(), width = operands.features();
-  const int64_t ways = bias.size(1), chosen = rows.numel();
+  const int64_t ways = bias.size(1), row_count = rows.numel();
   TORCH_CHECK(classifier.sizes() == IntArrayRef({operands.episodes, ways, width}) &&
                   bias.sizes() == IntArrayRef({operands.episodes, ways}) &&
                   classifier.scalar_type() == x.scalar_type() &&
@@ -356,7 +356,7 @@ std::vector<Tensor> episode_gradients(const Tensor& images, const Tensor& rows,
                   labels.numel() == count && rows.is_contiguous() && labels.is_contiguous(),
               "rows and labels must be contiguous integers, one label for every image");
   const int64_t *which = rows.const_data_ptr<int64_t>(), *label = labels.const_data_ptr<int64_t>();
-  for (int64_t i = 0; i < chosen; ++i) {
+  for (int64_t i = 0; i < row_count; ++i) {
     TORCH_CHECK(which[i] >= 0 && which[i] < count, "a row is not one of the images");
   }
   const Tensor w = classifier.contiguous(), c = bias.contiguous();
@@ -379,9 +379,9 @@ std::vector<Tensor> episode_gradients(const Tensor& images, const Tensor& rows,
                                           gw.mutable_data_ptr<T>() + b * ways * width,
                                           gc.mutable_data_ptr<T>() + b * ways, ways, width};
         worker.begin(b, true);
-        for (int64_t i = 0; i < chosen; ++i) {
+        for (int64_t i = 0; i < row_count; ++i) {
           worker.forward(from + (b * count + which[i]) * size, features.data());
-          linear.reverse(features.data(), label[which[i]], T(1) / static_cast<T>(chosen),
+          linear.reverse(features.data(), label[which[i]], T(1) / static_cast<T>(row_count),
                          scores.data(), grad_features.data());
           worker.backward(grad_features.data());
         }

@@ -33,8 +33,9 @@ Tensor predictor_kernels(const Tensor& weight) {
 std::vector<Band> inference_bands(const PredictorGeometry& g, int64_t row_bytes) {
   constexpr int64_t kBandBytes = 320 * 1024, kFewest = 4;
   const int64_t rows = g.rows.output, most = std::max(kBandBytes / row_bytes, kFewest);
-  const int64_t wanted = std::max(ceil_div(rows, most), at::get_num_threads() / g.batch);
-  const int64_t cuts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(rows / kFewest, 1));
+  const int64_t bands_per_image =
+      std::max(ceil_div(rows, most), at::get_num_threads() / g.batch);
+  const int64_t cuts = std::clamp<int64_t>(bands_per_image, 1, std::max<int64_t>(rows / kFewest, 1));
   std::vector<Band> bands;
   for (int64_t i = 0; i < g.batch * cuts; ++i) {
     const int64_t cut = i % cuts;
