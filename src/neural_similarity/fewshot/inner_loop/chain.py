@@ -2,7 +2,7 @@
 
 A chain is what CNN-4 is: convolutions, each with BatchNorm, ReLU and perhaps 2×2 max pooling. A
 step of tuning then needs neither autograd nor a map in memory: compiled code takes every image
-forward and backward through all layers (``ops/similarity_conv/kernels/episodes.h``). Layers below
+forward and backward through all layers (:mod:`neural_similarity.ops.episode_chain`). Layers below
 the first one that is tuned are computed once. Other backbones, and machines without a compiler, go
 the general way of :mod:`.many_episodes`, whose results are the same.
 """
@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from ...nn.inventory import static_similarities
-from ...ops.similarity_conv import dispatch
-from ...ops.similarity_conv.compiled import Kernels
+from ...ops.episode_chain import ChainLayers, can_run_chain, chain_features, chain_gradients
 from .many_episodes import ManyEpisodes, fixed_norm
 
 __all__ = ["Chain", "find_chain"]
@@ -49,9 +48,9 @@ class Chain:
     """A backbone that is a chain, for several episodes at once."""
 
     def __init__(
-        self, episodes: ManyEpisodes, below: list[nn.Module], layers: list[_Layer], code: Kernels
+        self, episodes: ManyEpisodes, below: list[nn.Module], layers: list[_Layer]
     ) -> None:
-        self._episodes, self._below, self._layers, self._code = episodes, below, layers, code
+        self._episodes, self._below, self._layers = episodes, below, layers
         self._own = {
             path: list(episodes.names[path])
             for path in (layer.path for layer in layers if not layer.factors)
@@ -70,10 +69,7 @@ class Chain:
     @torch.no_grad()
     def features(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
         """Features ``(B, n, D)``; see :meth:`ManyEpisodes.features`."""
-        features: Tensor = self._code.episode_features(
-            inputs, *self._operands(tensors, self._kernels(tensors), len(inputs))
-        )
-        return features
+        return chain_features(inputs, self._operands(tensors, self._kernels(tensors), len(inputs)))
 
     def gradients(
         self, tensors: dict[str, Tensor], classifier: Sequence[Tensor], inputs: Tensor,
@@ -97,8 +93,9 @@ class Chain:
             kernels = self._kernels(leaves)
         operands = self._operands(tensors, kernels, len(inputs))
         with torch.no_grad():
-            *of_layers, weight, bias = self._code.episode_gradients(
-                inputs, rows, labels, *operands, *classifier
+            weight, bias = classifier
+            *of_layers, of_weight, of_bias = chain_gradients(
+                inputs, operands, weight, bias, labels, rows
             )
         gradients, of_kernels = {}, []
         for layer, gradient in zip(self._layers, of_layers, strict=True):
@@ -111,7 +108,7 @@ class Chain:
                 list(kernels.values()), list(leaves.values()), of_kernels, materialize_grads=True
             )
             gradients |= zip(leaves, slopes, strict=True)
-        return gradients, [weight, bias]
+        return gradients, [of_weight, of_bias]
 
     def _kernels(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """``MᵀW (B, O, C, kh, kw)`` of every layer whose M is no single diagonal."""
@@ -124,7 +121,7 @@ class Chain:
 
     def _operands(
         self, tensors: dict[str, Tensor], kernels: dict[str, Tensor], count: int
-    ) -> tuple[list[Tensor] | list[int], ...]:
+    ) -> ChainLayers:
         weights, factors = [], []
         for layer in self._layers:
             weights.append(kernels.get(layer.path, layer.weight))
@@ -134,7 +131,7 @@ class Chain:
                 factors.append(layer.scale.new_empty(0, 0))
             else:
                 factors.append(layer.scale.new_ones(count, layer.weight[0, 0, 0].numel()))
-        return (
+        return ChainLayers(
             weights, factors, [layer.scale for layer in self._layers],
             [layer.shift for layer in self._layers],
             [side for layer in self._layers for side in layer.padding],
@@ -151,8 +148,7 @@ def find_chain(episodes: ManyEpisodes, tensors: dict[str, Tensor], images: Tenso
         tensors: the tuned parameters, by name.
         images: some ``(n, C, H, W)``, to try it out.
     """
-    code = dispatch.choose(images)
-    if not isinstance(code, Kernels):
+    if not can_run_chain(images):
         return None
     modules = _in_a_row(episodes.backbone, images)
     paths = {layer: path for path, layer in episodes.layers.items()}
@@ -163,7 +159,7 @@ def find_chain(episodes: ManyEpisodes, tensors: dict[str, Tensor], images: Tenso
     tuned = {name for layer in layers if layer for name in episodes.names.get(layer.path, ())}
     if any(layer is None for layer in layers) or tuned != set(tensors):
         return None
-    chain = Chain(episodes, modules[:first], [layer for layer in layers if layer], code)
+    chain = Chain(episodes, modules[:first], [layer for layer in layers if layer])
     pairs = {name: torch.stack([tensor, tensor + 0.1]) for name, tensor in tensors.items()}
     both = torch.stack([images, images])
     ours, theirs = chain.features(pairs, chain.first_inputs(both)), episodes.features(pairs, both)
