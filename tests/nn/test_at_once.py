@@ -198,6 +198,7 @@ OTHERS = {
     "matrix": {"structure": "unconstrained"},
     "groups": {"similarity_groups": 2},
     "channels": {"over": "channels"},
+    "kernels": {"over": "kernels"},
     "conv": {"predictor": ns.ConvPredictor(hidden=5, batch_norm=True)},
     "both": {"predictor": ns.SpherePredictor(hidden=5, normalize="both")},
 }

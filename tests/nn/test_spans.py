@@ -1,4 +1,4 @@
-"""What M spans: taps, channels or both, in groups of channels, for every geometry."""
+"""What M spans: taps, channels, both or kernels, in groups of channels, for every geometry."""
 
 import pytest
 import torch
@@ -13,16 +13,17 @@ from neural_similarity.nn.predictors import Window
 ALL = {**GEOMETRIES, **EVEN}
 
 
-def options(name, channels):
+def options(name, channels, groups=1):
     """The arguments of a span; a divisor is more than one and, if possible, not all channels."""
-    divisor = next(s for s in range(2, channels + 1) if channels % s == 0)
+    seen = channels // groups if SPANS[name].get("over") == "kernels" else channels
+    divisor = next((s for s in range(2, seen + 1) if seen % s == 0), 1)
     return {k: divisor if v == "divisor" else v for k, v in SPANS[name].items()}
 
 
 def layer(geometry, span, source, **kwargs):
     conv = ns.nn.DynamicConv2d(
         geometry.channels, geometry.kernels, geometry.kernel, **geometry.options,
-        predictor=SOURCES[source], **options(span, geometry.channels), **kwargs,
+        predictor=SOURCES[source], **options(span, geometry.channels, geometry.groups), **kwargs,
     ).double()  # fmt: skip
     disturb(conv)
     return conv.eval()
@@ -33,7 +34,7 @@ def entries(z, over, groups, taps):
     rows = []
     for s in range(groups):
         for i in range(taps):
-            if over == "taps":
+            if over in ("taps", "kernels"):
                 rows.append(1 + z[:, s * taps + i])
             elif over == "channels":
                 rows.append(1 + z[:, s])
@@ -49,16 +50,20 @@ def test_every_span_is_the_definition(name, span):
     geometry = ALL[name]
     source = list(SOURCES)[(list(ALL).index(name) + list(SPANS).index(span)) % 3]
     conv = layer(geometry, span, source, bias=False)
-    chosen = options(span, geometry.channels)
-    over = chosen.get("over", "taps")
-    groups = chosen.get("similarity_groups", 1 if over == "taps" else geometry.channels)
+    chosen = options(span, geometry.channels, geometry.groups)
+    over, per_group = chosen.get("over", "taps"), geometry.channels // geometry.groups
+    default = {"taps": 1, "kernels": per_group}.get(over, geometry.channels)
+    groups = chosen.get("similarity_groups", default)
+    diagonals = groups * (geometry.kernels if over == "kernels" else 1)
     input = geometry.input(dtype=torch.float64)
     z = conv.predictor.network(input, Window(conv.stride, conv.padding, conv.dilation))
-    M = entries(z, over, groups, geometry.taps)
+    M = entries(z, over, diagonals, geometry.taps)
     assert (M - 1).abs().max() > 0.05
     torch.testing.assert_close(conv.similarity(input), M)
-    per_group = geometry.channels // geometry.groups
-    matrix = oracle.positional_matrix(M, per_group, geometry.kernels, geometry.groups, groups)
+    if over == "kernels":
+        matrix = oracle.kernel_matrix(M, per_group, geometry.kernels, groups)
+    else:
+        matrix = oracle.positional_matrix(M, per_group, geometry.kernels, geometry.groups, groups)
     truth = oracle.similarity_conv2d(input, conv.weight, matrix, **geometry.options)
     torch.testing.assert_close(conv(input), truth, rtol=1e-11, atol=1e-11)
 
@@ -70,7 +75,7 @@ def test_every_span_starts_exactly_at_the_identity(span, source):
     plain = geometry.conv().double()
     conv = ns.nn.DynamicConv2d(
         geometry.channels, geometry.kernels, geometry.kernel, **geometry.options,
-        predictor=SOURCES[source], **options(span, geometry.channels),
+        predictor=SOURCES[source], **options(span, geometry.channels, geometry.groups),
     ).double()  # fmt: skip
     conv.load_state_dict(plain.state_dict())
     input = geometry.input(dtype=torch.float64)
@@ -82,7 +87,7 @@ def test_every_span_starts_exactly_at_the_identity(span, source):
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("span", ["taps in groups", "channels", "both"])
+@pytest.mark.parametrize("span", ["taps in groups", "channels", "both", "kernels"])
 def test_derivatives_of_a_whole_layer(span, source):
     conv = ns.nn.DynamicConv2d(
         2, 2, (3, 2), padding=1, predictor=SOURCES[source], **options(span, 2)
@@ -104,9 +109,9 @@ def test_derivatives_of_a_whole_layer(span, source):
 
 @torch.no_grad()
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("span", ["taps in groups", "channels", "both"])
+@pytest.mark.parametrize("span", ["taps in groups", "channels", "both", "kernels in groups"])
 def test_one_dimension_is_an_image_of_one_row(span, source):
-    settings = {"predictor": SOURCES[source], "groups": 2, **options(span, 4)}
+    settings = {"predictor": SOURCES[source], "groups": 2, **options(span, 4, 2)}
     line = ns.nn.DynamicConv1d(4, 6, 5, stride=2, padding=3, dilation=2, **settings)
     disturb(line)
     image = ns.nn.DynamicConv2d(
@@ -146,11 +151,13 @@ def test_every_kind_of_padding(source, mode):
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"over": "rows"}, ns.UnknownNameError, "over to be one of 'both', 'channels', 'taps'"),
+        ({"over": "rows"}, ns.UnknownNameError, "over to be one of 'both', 'channels', 'kernels'"),
         ({"similarity_groups": 0}, ns.ShapeError, "similarity_groups to be a whole number of at"),
         ({"similarity_groups": 2.5}, ns.ShapeError, "similarity_groups to be a whole number"),
         ({"over": "channels", "structure": "psd"}, ns.ShapeError,
          r"expected structure 'diagonal' with over='channels' .* got 'psd'"),
+        ({"over": "kernels", "structure": "unconstrained"}, ns.ShapeError,
+         r"expected structure 'diagonal' with over='kernels' .* and kernels have diagonals"),
         ({"similarity_groups": 2, "structure": "unconstrained"}, ns.ShapeError,
          "similarity_groups=2, got 'unconstrained'"),
         ({"over": "both", "predictor": ns.PairPredictor()}, ns.ShapeError,

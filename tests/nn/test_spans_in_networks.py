@@ -1,4 +1,4 @@
-"""Networks whose M spans taps, channels or both: attached, saved, exported, inspected."""
+"""Networks whose M spans taps, channels, both or kernels: attached, saved, exported, inspected."""
 
 import contextlib
 import copy
@@ -23,11 +23,11 @@ def network():
 
 
 @pytest.mark.parametrize("source", [*SOURCES, "pair"])
-@pytest.mark.parametrize("span", ["taps", "channels", "both in groups"])
+@pytest.mark.parametrize("span", ["taps", "channels", "both in groups", "kernels in groups"])
 def test_attach_save_load_and_switch(span, source, tmp_path):
     predictor = {**SOURCES, "pair": ns.PairPredictor(channels=4, kernel="gaussian")}[source]
     if source == "pair":
-        chosen = {"similarity_groups": 2} if span == "both in groups" else {}
+        chosen = {"similarity_groups": 2} if "in groups" in span else {}
     else:
         chosen = {k: 2 if v == "divisor" else v for k, v in SPANS[span].items()}
     target = {"target_modules": ["2", "4"]}  # of four and six channels
@@ -74,12 +74,13 @@ def test_one_tap_has_channels_to_weight():
 
 
 def one_of_each(kernel):
-    """Three layers that together hold what exporters and compilers have to understand."""
+    """Layers that together hold what exporters and compilers have to understand."""
     pairs = ns.PairPredictor(channels=4, softmax=True)
     spans = (
         {"predictor": SOURCES["image"], "over": "channels", "similarity_groups": 2},
         {"predictor": SOURCES["pixel"], "over": "both", "stride": 2},
         {"predictor": pairs, "similarity_groups": 2, "padding": 1},
+        {"predictor": SOURCES["image"], "over": "kernels", "groups": 2, "padding": 1},
     )
     model = nn.Sequential(*(ns.nn.DynamicConv2d(4, 4, kernel, **span) for span in spans))
     disturb(model)
@@ -117,6 +118,10 @@ def test_inspection_names_the_span_and_counts():
         ns.nn.DynamicConv2d(4, 5, 3, predictor=SOURCES["image"], over="channels", bias=False),
         ns.nn.DynamicConv2d(5, 6, 3, predictor=ns.PairPredictor(channels=4), bias=False),
         ns.nn.DynamicConv2d(6, 4, 3, predictor=SOURCES["pixel"], bias=False),
+        ns.nn.DynamicConv2d(4, 6, 2, predictor=SOURCES["pixel"], over="kernels", groups=2),
+        ns.nn.DynamicConv2d(
+            6, 4, 1, predictor=SOURCES["image"], over="kernels", similarity_groups=1
+        ),
     )
     image = torch.randn(1, 4, 9, 9)
     layers = describe_layers(model, image)
@@ -124,12 +129,17 @@ def test_inspection_names_the_span_and_counts():
         "dynamic diagonal, over channels (4 groups), from image",
         "dynamic diagonal, from pairs",
         "dynamic diagonal, from pixel",
+        "dynamic diagonal, over kernels (2 groups), from pixel",
+        "dynamic diagonal, over kernels (1 group), from image",
     ]
-    assert [layer.distance for layer in layers] == [0, 0, 0]
+    assert [layer.distance for layer in layers] == [0] * 5
+    assert layers[3].similarity_numbers == 4 * (4 + 1) + (4 + 1) * 6 * 2 * 4
     assert multiply_adds(model, image) == {
         "0": 49 * 5 * 4 * 9 + 4 * (4 + 4),
         "1": 25 * 6 * 5 * 9 + 25 * 5 * 9 + 49 * 5 * 4 + 25 * 9 * 4,
         "2": 9 * 4 * 6 * 9 + 9 * 6 * 9 + 9 * 4 * (6 + 9),
+        "3": 4 * 6 * 2 * 4 + 4 * 6 * 2 * 4 + 4 * 4 * (4 + 6 * 2 * 4),
+        "4": 4 * 4 * 6 + 4 * (6 + 4),
     }
     with torch.no_grad():
         model[0].predictor.network.last.bias[0] = 100.0  # 2·sigmoid is 2: one channel of four
@@ -158,6 +168,7 @@ def test_groups_must_fit_the_layer():
         {"structure": "unconstrained"},
         {"over": "both", "similarity_groups": 2},
         {"predictor": ns.ImagePredictor(hidden=4), "over": "channels"},
+        {"over": "kernels", "similarity_groups": 2},
         {"structure": ns.structures.KernelShape("unconstrained", boolean=False)},
     ],
 )

@@ -135,6 +135,7 @@ def test_groups_of_channels_and_one_m_an_image(tmp_path, drawn):
     model = nn.Sequential(
         ns.nn.DynamicConv2d(4, 6, 3, predictor=pixel, over="both", similarity_groups=2),
         ns.nn.DynamicConv2d(6, 2, 3, predictor=image),
+        ns.nn.DynamicConv2d(2, 3, 2, predictor=pixel, over="kernels"),
     ).eval()
     disturb(model)
     picture = torch.randn(4, 8, 7)
@@ -143,6 +144,7 @@ def test_groups_of_channels_and_one_m_an_image(tmp_path, drawn):
     groups = model[0].similarity(picture).detach().unflatten(1, (2, 9)).mean((0, 1, 3, 4)) - 1
     np.testing.assert_allclose(shown["0, mean of 2\nmean of M"].flatten(), groups, atol=1e-5)
     assert shown["1\nmean of M"].shape == (3, 3)
+    assert shown["2, mean of 6\nmean of M"].shape == (2, 2)
 
 
 def test_deep_networks_are_cut_and_say_so(tmp_path, drawn, monkeypatch):

@@ -118,6 +118,22 @@ def positional_matrix(
     return lambda n, o, p, q: at(n, o // (kernels // groups), p, q)
 
 
+def kernel_matrix(similarity: Tensor, channels: int, kernels: int, similarity_groups: int):
+    """``matrix(n, o, p, q)`` of a diagonal per position for each kernel and group of its channels.
+
+    The entries of kernel 0 come first, then those of kernel 1, and so on.
+    """
+
+    @cache
+    def at(n: int, o: int, p: int, q: int) -> Tensor:
+        rows, columns = similarity.shape[-2:]
+        entries = similarity[n, :, 0 if rows == 1 else p, 0 if columns == 1 else q]
+        groups = entries.reshape(kernels, similarity_groups, -1)[o]
+        return block_diagonal([groups[c * similarity_groups // channels] for c in range(channels)])
+
+    return at
+
+
 def global_similarity_conv2d(
     input: Tensor,
     weight: Tensor,

@@ -16,4 +16,6 @@ SPANS = {
     "channels in groups": {"over": "channels", "similarity_groups": "divisor"},
     "both": {"over": "both"},
     "both in groups": {"over": "both", "similarity_groups": "divisor"},
+    "kernels": {"over": "kernels"},
+    "kernels in groups": {"over": "kernels", "similarity_groups": "divisor"},
 }

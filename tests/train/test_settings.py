@@ -30,7 +30,7 @@ def test_similarity_of_a_configuration():
         ("image", ns.ImagePredictor(hidden=7)),
         ("pair", ns.PairPredictor(channels=7)),
     ):
-        over = "taps" if word == "pair" else "both"
+        over = {"pair": "taps", "image": "kernels"}.get(word, "both")
         config = TrainConfig(
             similarity="dynamic", hidden=7, predictor=word, over=over, similarity_groups=2
         )
@@ -52,6 +52,7 @@ def test_similarity_of_a_configuration():
         ({"similarity": "statik"}, "Did you mean 'static'"),
         ({"schedule": "papr"}, "Did you mean 'paper'"),
         ({"over": "channel"}, "Did you mean 'channels'"),
+        ({"over": "kernel"}, "Did you mean 'kernels'"),
         ({"predictor": "picture"}, "expected predictor to be one of 'conv', 'image', 'pair'"),
         ({"similarity_groups": 0}, "expected similarity_groups of at least 1, got 0"),
         ({"epochs": 0}, "expected epochs above 0, got 0"),

@@ -88,8 +88,9 @@ def predicted_similarities(model: nn.Module, input: Tensor) -> dict[str, Tensor]
     """What each dynamic layer predicts for ``input`` in evaluation mode, by predictor, taps last.
 
     ``(N, P, Q, K)`` for a diagonal and ``(N, P, Q, K, K)`` for a matrix, without P and Q in a
-    layer without positions; ``(N, P, Q, S, K)`` for S groups of channels. P and Q are 1 if there is
-    one M an image. Of a layer that runs more than once, the first prediction.
+    layer without positions; ``(N, P, Q, S, K)`` for S groups of channels, and O·S in place of S
+    over kernels. P and Q are 1 if there is one M an image. Of a layer that runs more than once, the
+    first prediction.
     """
     caught: dict[str, Tensor] = {}
     handles = []

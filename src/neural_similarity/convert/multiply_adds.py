@@ -42,7 +42,9 @@ def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
     transposed convolution  N·L·C·(O/G)·K, with L input positions
     linear                  N·I·O, with I input features
     dynamic convolution     the convolution's, and N·L·C·K (diagonal) or N·L·C·K² (matrix) for M;
-                            for one M an image over channels nothing more: it scales the map
+                            for one M an image over channels nothing more: it scales the map.
+                            Over kernels N·L·O·(C/G)·K for M, and nothing for one M an image: it
+                            scales the kernels
     dynamic linear          the linear layer's, and N·I (diagonal) or N·I·B (matrix) for an M
                             that spans B features
     predictor               its two layers; for a sphere also the patch norms: two thin windows,

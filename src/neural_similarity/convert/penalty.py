@@ -54,7 +54,8 @@ def similarity_penalty(
 
     ``l1`` is the paper's soft sparsity; ``l2`` draws M towards the identity, that is, the layer
     towards a plain convolution; ``orthogonality`` keeps M near a rotation. If a layer has several
-    blocks (scope ``"channel"`` or ``"kernel"``, or groups of channels), they are summed.
+    blocks (scope ``"channel"`` or ``"kernel"``, groups of channels, or M over kernels), they are
+    summed.
 
     Of a dynamic layer it takes the M of the last forward pass within :func:`keep_predictions`, and
     the mean over samples and positions. A dynamic layer that has kept nothing does not count.
@@ -144,5 +145,5 @@ def _kept(similarity: PredictedSimilarity) -> tuple[Tensor | None, int]:
     M = similarity.taps_last(similarity.kept).to(similarity.start.dtype)
     if D is not None:
         M = M * (D if diagonal else D.unsqueeze(-1))
-    one = similarity.similarity_groups * similarity.block.size ** (1 if diagonal else 2)
+    one = similarity.diagonals * similarity.block.size ** (1 if diagonal else 2)
     return M, max(M.numel() // one, 1)

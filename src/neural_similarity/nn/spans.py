@@ -1,4 +1,4 @@
-"""What a predicted M spans: kernel taps, channels, or both."""
+"""What a predicted M spans: kernel taps, channels, both, or whole kernels."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..structures import Structure
 
 __all__ = ["Over", "Span"]
 
-Over = Literal["taps", "channels", "both"]
+Over = Literal["taps", "channels", "both", "kernels"]
 
 
 @dataclass(frozen=True)
 class Span:
     """What one factor of M weights, and how many groups of channels have factors of their own.
 
-    With tap i and group s(c) of channel c, a diagonal M has the entries
+    With kernel o, tap i and group s(c) of channel c, a diagonal M has the entries
 
     ==============  =======================================  ======================
     over            factor of channel c at tap i             parameters at a position
@@ -26,15 +26,20 @@ class Span:
     ``"taps"``      :math:`m_{s(c), i}`                      S·K
     ``"channels"``  :math:`m_{s(c)}`                         S
     ``"both"``      :math:`a_{s(c)} \\, b_i`                  S + K
+    ``"kernels"``   :math:`m_{o, s(c), i}`                   O·S·K
     ==============  =======================================  ======================
 
     Args:
         over: as above.
-        groups: S; None means 1 for taps, and every channel for the others.
+        groups: S; None means 1 for taps, and every channel for the others. Over kernels, it counts
+            groups of the channels that one kernel sees.
+        kernels: how many kernels have factors of their own: O over kernels, and 1 otherwise.
+            :meth:`for_convolution` fills it in.
     """
 
     over: Over = "taps"
     groups: int | None = None
+    kernels: int = 1
 
     def check(self, structure: Structure, where: str) -> None:
         """Raise if the values are wrong, or if M of this structure cannot span this."""
@@ -45,8 +50,8 @@ class Span:
             raise ShapeError(
                 f"{where}: expected structure 'diagonal' with over={self.over!r} and "
                 f"similarity_groups={self.groups}, got {structure.label!r}. Groups of channels "
-                f"have diagonals of their own, not matrices. Use 'diagonal', or over='taps' with "
-                f"one group."
+                f"and kernels have diagonals of their own, not matrices. Use 'diagonal', or "
+                f"over='taps' with one group."
             )
 
     @property
@@ -61,12 +66,19 @@ class Span:
             return f"over {self.over}"
         return f"over {self.over} ({self.groups} group{'' if self.groups == 1 else 's'})"
 
-    def for_channels(self, channels: int, where: str) -> Span:
-        """The same with the number of groups for a layer with this many input channels."""
-        default = 1 if self.over == "taps" else channels
-        groups = default if self.groups is None else _check.plain_number(self.groups)
-        _check.similarity_groups(where, groups, channels)
-        return replace(self, groups=groups)
+    @property
+    def diagonals(self) -> int:
+        """How many diagonals M has: one for each group of channels, over kernels in each kernel."""
+        return self.kernels * (self.groups or 1)
+
+    def for_convolution(self, channels: int, kernels: int, groups: int, where: str) -> Span:
+        """The same with its numbers for a convolution of O = ``kernels`` in G = ``groups``."""
+        of_kernels = self.over == "kernels"
+        seen = channels // groups if of_kernels else channels
+        default = 1 if self.over == "taps" else seen
+        similarity_groups = default if self.groups is None else _check.plain_number(self.groups)
+        _check.similarity_groups(where, similarity_groups, seen)
+        return replace(self, groups=similarity_groups, kernels=kernels if of_kernels else 1)
 
     def refuse_features(self, where: str) -> None:
         """Raise if M spans more than a layer without channels has."""

@@ -79,7 +79,7 @@ def draw_dynamic(model: nn.Module, image: Tensor, path: str | os.PathLike[str]) 
 
     A row shows the mean of M over the image, a kernel shape D if there is one, how far M is from
     the identity at each position, and the entries of M that vary most over the image. If groups of
-    channels have their own M, it is their mean. One M an image has no positions to show.
+    channels or kernels have their own M, it is their mean. One M an image has no positions to show.
 
     Args:
         model: a model with dynamic layers. Its mode is not changed: call ``eval()`` first.
@@ -152,10 +152,10 @@ def _static_tiles(name: str, similarity: SimilarityParametrization) -> Iterator[
 
 
 def _draw_layer(panels: list[Axes], name: str, similarity: PredictedSimilarity, M: Tensor) -> None:
-    """Draw one row; ``M`` is ``(P, Q, [S,] K)`` or ``(P, Q, K, K)``, or has no positions."""
+    """Draw one row; ``M`` is ``(P, Q, [diagonals,] K)`` or ``(P, Q, K, K)``, or lacks P and Q."""
     diagonal, block = similarity.is_diagonal, similarity.block
-    if similarity.similarity_groups > 1:
-        M, name = M.mean(-2), f"{name}, mean of {similarity.similarity_groups}"
+    if similarity.diagonals > 1:
+        M, name = M.mean(-2), f"{name}, mean of {similarity.diagonals}"
     if M.shape[:2] == (1, 1) and M.dim() > 2:  # one M an image
         M = M[0, 0]
     taps = 1 if diagonal else 2

@@ -20,7 +20,7 @@ __all__ = ["COMMANDS", "SIMILARITIES", "Settings", "check_kind", "setting"]
 SIMILARITIES = ("none", "static", "dynamic")
 OPTIMIZERS = {"sgd": 0.1, "adam": 1e-3}  # with their default learning rates, as in the paper
 PREDICTORS = ("patch", "sphere", "conv", "pixel", "image", "pair")
-OVER = ("taps", "channels", "both")
+OVER = ("taps", "channels", "both", "kernels")
 NORM_STARTS = ("one", "zero")
 COMMANDS = {"train": "nsl train", "fewshot": "nsl fewshot train"}
 """The command that creates runs of each kind."""
@@ -53,7 +53,7 @@ class Settings:
         metadata={"help": "options of the structure: structure_options.keep=0.3"},
     )
     scope: str = setting("layer", "what shares one static M: layer, channel, kernel or full")
-    over: str = setting("taps", "what a dynamic M spans: taps, channels or both")
+    over: str = setting("taps", "what a dynamic M spans: taps, channels, both or kernels")
     similarity_groups: int | None = setting(
         None, "groups of channels with a dynamic M of their own; default: 1 over taps, else all"
     )

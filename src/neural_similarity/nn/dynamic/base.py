@@ -158,7 +158,10 @@ def predictions_for(
         if kernel_size is None:
             span = _span_of_features(installed.span, predictor, where)
         else:
-            span = installed.span.for_channels(channels, where)
+            assert isinstance(module, nn.Conv1d | nn.Conv2d)
+            span = installed.span.for_convolution(
+                channels, module.out_channels, module.groups, where
+            )
         network, residual = predictor, True
         if isinstance(predictor, PredictorConfig):
             config = predictor.for_structure(structure, dense=kernel_size is None)

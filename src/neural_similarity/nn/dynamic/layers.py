@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ... import _check
 from ..._shapes import pair
 from ...errors import ShapeError
-from ...ops import similarity_conv2d
-from ...ops.similarity_conv import runs_compiled
 from ...structures import Block
 from .._padding import explicit_padding
 from ..layer_hooks import insist_on_calls
@@ -19,6 +16,7 @@ from ..predictors import Window
 from .at_once import conv2d_at_once
 from .base import DynamicLayer, Sites
 from .predicted import PredictedSimilarity
+from .weighted import weighted_conv2d
 
 __all__ = ["DynamicConv1d", "DynamicConv2d", "DynamicLSTMCell", "DynamicLayer", "DynamicLinear"]
 
@@ -46,14 +44,17 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
             and Q may be 1.
         over: ``"taps"`` (the paper): M is a diagonal or matrix of taps, S·K parameters for a
             diagonal. ``"channels"``: :math:`M_{s,i,i} = m_s`, S parameters. ``"both"``:
-            :math:`M_{s,i,i} = a_s b_i`, K + S parameters, those of the taps first. The last two
-            need a diagonal.
+            :math:`M_{s,i,i} = a_s b_i`, K + S parameters, those of the taps first. ``"kernels"``:
+            :math:`M_{o,s,i,i} = m_{o,s,i}`, O·S·K parameters, with all groups a dynamic filter
+            network (Section 6). The last three need a diagonal.
         similarity_groups: S, how many groups of neighbouring channels have factors of their own;
-            None means 1 over taps, and every channel otherwise. More than one needs a diagonal.
+            None means 1 over taps, and every channel otherwise. Over kernels, they are groups of
+            the channels that one kernel sees. More than one needs a diagonal.
 
     Cost: the convolution, its similarity (see
     :func:`~neural_similarity.ops.similarity_conv2d`), and the predictor. One M an image costs next
-    to nothing: each image has kernels of its own.
+    to nothing: each image has kernels of its own. Over kernels, an M at every position has O·S·K
+    entries there, and the layer is for small sizes.
 
     Example:
         >>> import neural_similarity as ns
@@ -75,7 +76,7 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
     def similarity(self, input: Tensor, guide: Tensor | None = None) -> Tensor:
         """M for this input, without the kernel shape: ``(N, S·K, P, Q)`` or ``(N, K, K, P, Q)``.
 
-        For one M an image, P and Q are 1.
+        Over kernels it is ``(N, O·S·K, P, Q)``. For one M an image, P and Q are 1.
         """
         if input.dim() == 3:
             input, guide = input[None], None if guide is None else guide[None]
@@ -98,7 +99,7 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
         weight = prediction.shaped(self.weight)
         _check.conv_output_shape(type(self).__name__, padded, weight, None, *window, self.groups)
         M = self._predict(input, padded, window, guide)
-        return _weighted_conv2d(prediction, padded, weight, M, self.bias, window, self.groups)
+        return weighted_conv2d(prediction, padded, weight, M, self.bias, window, self.groups)
 
     def _predict(
         self, input: Tensor, padded: Tensor, window: Window, guide: Tensor | None
@@ -137,7 +138,7 @@ class DynamicConv1d(DynamicLayer, nn.Conv1d):
         weight = prediction.shaped(self.weight).unsqueeze(2)
         _check.conv_output_shape(type(self).__name__, row, weight, None, *window, self.groups)
         M = prediction(input.unsqueeze(2) if prediction.sees_whole_image else row, window)
-        return _weighted_conv2d(prediction, row, weight, M, self.bias, window, self.groups)[:, :, 0]
+        return weighted_conv2d(prediction, row, weight, M, self.bias, window, self.groups)[:, :, 0]
 
 
 class DynamicLinear(DynamicLayer, nn.Linear):
@@ -228,29 +229,6 @@ class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
         return torch.lstm_cell(
             input, (hidden, memory), weight_ih, weight_hh, self.bias_ih, self.bias_hh
         )
-
-
-def _weighted_conv2d(
-    prediction: PredictedSimilarity,
-    input: Tensor,
-    weight: Tensor,
-    M: Tensor,
-    bias: Tensor | None,
-    window: Window,
-    groups: int,
-) -> Tensor:
-    """The convolution with M.
-
-    Factors of channels alone, one an image, only scale the input. Where the compiled operation
-    does not take them into its kernels, that is done before a plain convolution.
-    """
-    S, C = prediction.similarity_groups, input.shape[1]
-    scales = prediction.span.over == "channels" and M.shape[-2:] == (1, 1)
-    if scales and (groups == C or not runs_compiled(input, weight, M)):
-        factors = M[:, :: M.shape[1] // S]  # the same at all taps
-        scale = factors.repeat_interleave(C // S, 1)
-        return F.conv2d(input * scale.to(input.dtype), weight, bias, *window, groups)
-    return similarity_conv2d(input, weight, M, bias, *window, groups, S)
 
 
 def mix(features: Tensor, similarity: Tensor) -> Tensor:

@@ -31,7 +31,8 @@ class PredictedSimilarity(nn.Module):
             is not predicted: it is learned here.
         block: the taps M spans.
         residual: whether the identity is added to the network's output.
-        span: whether M spans taps, channels or both, with the number of groups of channels.
+        span: whether M spans taps, channels, both or kernels, with the number of groups of
+            channels.
 
     Attributes:
         keeps: whether :attr:`kept` holds the M of the last forward pass, with its gradient.
@@ -90,7 +91,10 @@ class PredictedSimilarity(nn.Module):
     def forward(
         self, input: Tensor, window: Window = _WHOLE, guide: Tensor | None = None
     ) -> Tensor:
-        """``(N, S·K, *positions)`` or ``(N, K, K, *positions)``, without the kernel shape."""
+        """``(N, S·K, *positions)`` or ``(N, K, K, *positions)``, without the kernel shape.
+
+        Over kernels it is ``(N, O·S·K, *positions)``, the factors of a kernel together.
+        """
         M = None if guide is not None else self._in_one_operation(input, window)
         if M is None:
             M = self._similarity(self._predicted(input, window, guide))
@@ -110,8 +114,10 @@ class PredictedSimilarity(nn.Module):
         network, diagonal = self.network, self.inner.name == "diagonal"
         if not (diagonal and type(network) is ImageLayers):  # a subclass may do something else
             return None
-        span, taps, outputs = self.span.over, self.block.size, self.start.numel()
-        return network.diagonal(input, self.residual, span, taps, outputs)
+        # Over kernels there is a factor for each tap of each diagonal, as over taps.
+        over = "taps" if self.span.over == "kernels" else self.span.over
+        taps, outputs = self.block.size, self.start.numel()
+        return network.diagonal(input, self.residual, over, taps, outputs)
 
     def _similarity(self, predicted: Tensor) -> Tensor:
         batch, positions = predicted.shape[0], predicted.shape[2:]
@@ -147,7 +153,7 @@ class PredictedSimilarity(nn.Module):
         return predicted
 
     def _spread(self, factors: Tensor) -> Tensor:
-        """One factor for every tap of every group: ``(N, S·K, *positions)``."""
+        """One factor for every tap of every diagonal: ``(N, S·K, *positions)``."""
         taps = self.block.size
         if self.span.over == "channels":
             return factors.repeat_interleave(taps, 1)
@@ -159,13 +165,12 @@ class PredictedSimilarity(nn.Module):
     def taps_last(self, M: Tensor) -> Tensor:
         """What ``forward`` returns as ``(N, *positions, K)`` or ``(N, *positions, K, K)``.
 
-        With several groups of channels it is ``(N, *positions, S, K)``.
+        With several diagonals it is ``(N, *positions, diagonals, K)``.
         """
         if not self.is_diagonal:
             return M.movedim((1, 2), (-2, -1))
         M = M.movedim(1, -1)
-        S = self.similarity_groups
-        return M if S == 1 else M.unflatten(-1, (S, -1))
+        return M if self.diagonals == 1 else M.unflatten(-1, (self.diagonals, -1))
 
     @property
     def label(self) -> str:
@@ -179,9 +184,9 @@ class PredictedSimilarity(nn.Module):
         return ", ".join(words)
 
     @property
-    def similarity_groups(self) -> int:
-        """S, how many groups of channels have a diagonal of their own."""
-        return self.span.groups or 1
+    def diagonals(self) -> int:
+        """How many diagonals M has, if it is given by them: S, or O·S over kernels."""
+        return self.span.diagonals
 
     @property
     def sees_whole_image(self) -> bool:
@@ -229,5 +234,7 @@ def _predicted_start(structure: Structure, block: Block) -> tuple[str, Tensor]:
 
 def predicted_numbers(structure: Structure, block: Block, span: Span = _PAPERS) -> int:
     """How many parameters a network predicts at each position."""
-    of_taps, groups = _predicted_start(structure.predicted, block)[1].numel(), span.groups or 1
-    return {"taps": groups * of_taps, "channels": groups, "both": groups + of_taps}[span.over]
+    of_taps, diagonals = _predicted_start(structure.predicted, block)[1].numel(), span.diagonals
+    if span.over == "channels":
+        return diagonals
+    return diagonals + of_taps if span.over == "both" else diagonals * of_taps

@@ -48,12 +48,15 @@ class DynamicSimilarity:
         target_modules, exclude_modules: as in :class:`StaticSimilarity`.
         over: what M spans in a convolution. ``"taps"``: a factor for each kernel tap, or a matrix
             of taps (the paper). ``"channels"``: a factor for each group of channels, the same at
-            all taps. ``"both"``: the product of a factor for the tap and one for the group. The
-            last two need a diagonal.
+            all taps. ``"both"``: the product of a factor for the tap and one for the group.
+            ``"kernels"``: factors of the taps for each kernel and group, for small layers. The last
+            three need a diagonal.
         similarity_groups: how many groups of channels have factors of their own; None means one
-            group over taps, and every channel otherwise. More than one needs a diagonal.
+            group over taps, and every channel otherwise. Over kernels, they are groups of the
+            channels that one kernel sees. More than one needs a diagonal.
 
     Example:
+        >>> import torch
         >>> import neural_similarity as ns
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))
         >>> model = ns.attach(model, DynamicSimilarity(predictor=SpherePredictor(hidden=4)))
@@ -64,6 +67,13 @@ class DynamicSimilarity:
 
         >>> both = DynamicSimilarity(predictor=ns.ImagePredictor(hidden=4), over="both")
         >>> model = ns.attach(nn.Sequential(nn.Conv2d(3, 8, 3)), both)
+
+        A factor for every weight, a dynamic filter network:
+
+        >>> kernels = DynamicSimilarity(predictor=ns.ImagePredictor(hidden=4), over="kernels")
+        >>> model = ns.attach(nn.Sequential(nn.Conv2d(3, 8, 3)), kernels)
+        >>> model[0].similarity(torch.randn(2, 3, 9, 9)).shape  # 8 · 3 · 9
+        torch.Size([2, 216, 1, 1])
     """
 
     structure: str | Structure = "diagonal"

@@ -1,0 +1,92 @@
+"""The convolution with a predicted M: which operation computes it, by what M spans."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ... import _check
+from ...ops import similarity_conv2d
+from ...ops.modes import exported
+from ...ops.similarity_conv import runs_compiled
+from ..predictors import Window
+from .predicted import PredictedSimilarity
+
+__all__ = ["weighted_conv2d"]
+
+
+def weighted_conv2d(
+    prediction: PredictedSimilarity,
+    input: Tensor,
+    weight: Tensor,
+    M: Tensor,
+    bias: Tensor | None,
+    window: Window,
+    groups: int,
+) -> Tensor:
+    """The convolution with M.
+
+    Factors of channels alone, one an image, only scale the input. Where the compiled operation
+    does not take them into its kernels, that is done before a plain convolution.
+    """
+    if prediction.span.over == "kernels":
+        return _over_kernels(prediction, input, weight, M, bias, window, groups)
+    S, C = prediction.diagonals, input.shape[1]
+    scales = prediction.span.over == "channels" and M.shape[-2:] == (1, 1)
+    if scales and (groups == C or not runs_compiled(input, weight, M)):
+        factors = M[:, :: M.shape[1] // S]  # the same at all taps
+        scale = factors.repeat_interleave(C // S, 1)
+        return F.conv2d(input * scale.to(input.dtype), weight, bias, *window, groups)
+    return similarity_conv2d(input, weight, M, bias, *window, groups, S)
+
+
+def _over_kernels(
+    prediction: PredictedSimilarity,
+    input: Tensor,
+    weight: Tensor,
+    M: Tensor,
+    bias: Tensor | None,
+    window: Window,
+    groups: int,
+) -> Tensor:
+    """The convolution with an M of each kernel.
+
+    For one M an image, each image has kernels of its own. Otherwise each kernel gets a copy of the
+    channels that it sees, in a group of its own: then M depends on the channel and not on the
+    kernel. ONNX fixes the number of groups, so an export for any batch takes the copies too; and so
+    does a batch without images, as no convolution has zero groups. What does not fit is refused
+    there.
+    """
+    of_images = M.shape[-2:] == (1, 1) and M.shape[0] in (1, input.shape[0])
+    if of_images and M.shape[0] > 0 and not exported():
+        return _kernels_of_images(prediction, input, weight, M, bias, window, groups)
+    O, C = weight.shape[:2]
+    split = input.unflatten(1, (groups, 1, C))
+    copies = split.expand(-1, -1, O // groups, -1, -1, -1).flatten(1, 3)
+    return similarity_conv2d(copies, weight, M, bias, *window, O, prediction.diagonals)
+
+
+def _kernels_of_images(
+    prediction: PredictedSimilarity,
+    input: Tensor,
+    weight: Tensor,
+    M: Tensor,
+    bias: Tensor | None,
+    window: Window,
+    groups: int,
+) -> Tensor:
+    """Each image convolved with its own kernels, in one convolution with a group an image."""
+    if not torch.is_autocast_enabled(input.device.type):
+        _check.conv_operands("similarity_conv2d", input, weight, M)
+    O, C = weight.shape[:2]
+    S = prediction.diagonals // O
+    factors = M.reshape(-1, O, S, 1, *weight.shape[2:])
+    kernels = (weight.unflatten(1, (S, C // S)) * factors).flatten(2, 3)
+    N = kernels.shape[0]
+    if N == 1:
+        return F.conv2d(input, kernels[0], bias, *window, groups)
+    all_biases = None if bias is None else bias.repeat(N)
+    one_image, all_kernels = input.flatten(0, 1)[None], kernels.flatten(0, 1)
+    output = F.conv2d(one_image, all_kernels, all_biases, *window, N * groups)
+    return output.reshape(N, O, *output.shape[2:])
