@@ -58,7 +58,8 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
         """Baseline CNN++
 
         The paper does not describe its CNN++. Ours has one more convolution in each stage, and is
-        wide enough to have more parameters than any other row of the table.
+        wide enough to have more parameters than any other row of the table but the dynamic filter
+        network.
         """
         options = {"width": 22, "hidden": 160} if base.options else {}
         return replace(base, model="cnn9_plus", options=options)
@@ -178,6 +179,29 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
         unconstrained: TrainConfig = static_unconstrained.change(base)
         return replace(unconstrained, scope="channel")
 
+    @row()
+    def dynamic_kernel(base: TrainConfig) -> TrainConfig:
+        """Dynamic NSN w/ DNS, M for each kernel, from the image †
+
+        M is predicted once for an image, from the average of the layer's input by 8 hidden units,
+        with factors between 0 and 2.
+        """
+        return replace(
+            base, similarity="dynamic", over="kernels", similarity_groups=1, predictor="image",
+            hidden=8,
+        )  # fmt: skip
+
+    @row()
+    def dynamic_filter_network(base: TrainConfig) -> TrainConfig:
+        """Dynamic filter network: M for each kernel and channel, from the image †
+
+        Section 6 names it the more flexible network: a factor for every single weight, predicted as
+        in the row before. An M at every position would take 8.7 GB for a batch of the short budget,
+        in all layers together.
+        """
+        of_kernels: TrainConfig = dynamic_kernel.change(base)
+        return replace(of_kernels, similarity_groups=None)
+
     return tuple(table_rows)
 
 
@@ -199,6 +223,9 @@ _PAIRS = (
     ("static-channel", "static-diagonal"),
     ("static-kernel", "static-diagonal"),
     ("static-unconstrained-channel", "static-unconstrained"),
+    ("dynamic-kernel", "static-kernel"),
+    ("dynamic-filter-network", "dynamic-kernel"),
+    ("dynamic-filter-network", "dynamic-diagonal"),
 )
 
 

@@ -40,6 +40,8 @@ def test_configurations_differ(name, budget):
 def test_the_larger_baseline_has_more_parameters_than_every_row(name, budget):
     counts = {row.name: parameters(row, budget) for row in table(name).rows}
     plus = counts.pop("cnn-plus")
+    assert "but the dynamic filter network" in table(name).row("cnn-plus").deviation
+    assert counts.pop("dynamic-filter-network") > plus
     assert counts.pop("cnn-plus-lower-rate") == plus
     assert max(counts.values()) < plus < 1.05 * max(counts.values())
 
@@ -187,6 +189,19 @@ def test_rows_of_what_shares_one_similarity():
     for name, scope in scopes.items():
         config = table("table4").row(name).config("short")
         assert (config.similarity, config.structure, config.scope) == ("static", "diagonal", scope)
+    for name, groups in {"dynamic-kernel": 1, "dynamic-filter-network": None}.items():
+        config = table("table4").row(name).config("short")
+        assert (config.over, config.similarity_groups, config.predictor, config.hidden) == (
+            "kernels", groups, "image", 8,
+        )  # fmt: skip
+    network = build_model(config, 10, 3, 32)
+    entries = sum(
+        config.batch_size * side**2 * layer.weight.numel()  # at every position
+        for stage, side in zip(network.stages, (32, 16, 8), strict=True)
+        for layer in stage
+        if isinstance(layer, ns.nn.DynamicConv2d)
+    )
+    assert f"{entries * 4 / 1e9:.1f} GB" in table("table4").row(name).deviation
 
 
 def test_a_row_whose_similarity_is_the_prediction_itself():
