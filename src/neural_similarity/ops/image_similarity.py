@@ -17,7 +17,13 @@ from .second_order import differentiable_gradients
 from .similarity_conv import dispatch, runs_compiled
 from .similarity_conv.compiled import Kernels
 
-__all__ = ["ImageSettings", "can_fuse_image", "fused_image_similarity", "image_similarity"]
+__all__ = [
+    "ImageSettings",
+    "can_fuse_image",
+    "fused_image_similarity",
+    "image_similarity",
+    "spread_factors",
+]
 
 
 class ImageSettings(NamedTuple):
@@ -43,7 +49,8 @@ def image_similarity(
     z = F.linear(F.linear(input.mean((2, 3)), w1, b1).relu(), w2, b2)
     if settings.gate != "none":
         z = torch.tanh(z if settings.gate == "tanh" else z / 2)
-    return _spread(z + 1 if settings.residual else z, settings)[:, :, None, None]
+    factors = z + 1 if settings.residual else z
+    return spread_factors(factors, settings.over, settings.taps)[:, :, None, None]
 
 
 def can_fuse_image(*operands: Tensor) -> bool:
@@ -67,14 +74,17 @@ def fused_image_similarity(
     return cast(Tensor, _Fused.apply(input, w1, b1, w2, b2, settings))  # type: ignore[no-untyped-call]
 
 
-def _spread(factors: Tensor, settings: ImageSettings) -> Tensor:
-    """One factor for every tap of every group."""
-    if settings.over == "taps":
-        return factors
-    if settings.over == "channels":
-        return factors.repeat_interleave(settings.taps, 1)
-    of_taps, of_groups = factors[:, : settings.taps], factors[:, settings.taps :]
-    return (of_groups.unsqueeze(2) * of_taps.unsqueeze(1)).flatten(1, 2)
+def spread_factors(factors: Tensor, over: str, taps: int) -> Tensor:
+    """One factor for every tap of every group: ``(N, S·K, *positions)``.
+
+    Of ``"both"``, the first K are those of the taps. Other spans have all factors already.
+    """
+    if over == "channels":
+        return factors.repeat_interleave(taps, 1)
+    if over == "both":
+        of_taps, of_groups = factors[:, :taps], factors[:, taps:]
+        return (of_groups.unsqueeze(2) * of_taps.unsqueeze(1)).flatten(1, 2)
+    return factors
 
 
 class _Fused(torch.autograd.Function):

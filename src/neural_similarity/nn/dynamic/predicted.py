@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ... import _check
 from ...errors import ShapeError
+from ...ops.image_similarity import spread_factors
 from ...structures import Block, Structure
 from ..predictors import ImageLayers, PredictorNetwork, TwoLayers, Window
 from ..spans import Span
@@ -122,7 +123,8 @@ class PredictedSimilarity(nn.Module):
     def _similarity(self, predicted: Tensor) -> Tensor:
         batch, positions = predicted.shape[0], predicted.shape[2:]
         if not self.span.is_papers:
-            return self._spread(predicted + self.start.reshape(-1, *(1 for _ in positions)))
+            factors = predicted + self.start.reshape(-1, *(1 for _ in positions))
+            return spread_factors(factors, self.span.over, self.block.size)
         if self.inner.has_free_entries:
             start = self.start
             numbers = predicted + start.reshape(-1, *(1 for _ in positions))
@@ -151,16 +153,6 @@ class PredictedSimilarity(nn.Module):
                 f"{_check.shape(predicted)}. Give the predictor {count} output channels."
             )
         return predicted
-
-    def _spread(self, factors: Tensor) -> Tensor:
-        """One factor for every tap of every diagonal: ``(N, S·K, *positions)``."""
-        taps = self.block.size
-        if self.span.over == "channels":
-            return factors.repeat_interleave(taps, 1)
-        if self.span.over == "both":
-            of_taps, of_groups = factors[:, :taps], factors[:, taps:]
-            return (of_groups.unsqueeze(2) * of_taps.unsqueeze(1)).flatten(1, 2)
-        return factors
 
     def taps_last(self, M: Tensor) -> Tensor:
         """What ``forward`` returns as ``(N, *positions, K)`` or ``(N, *positions, K, K)``.
