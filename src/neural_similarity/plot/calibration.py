@@ -25,7 +25,11 @@ def draw_calibration(
         for place, (name, points) in enumerate(curves.items()):
             confidence = [point[0] for point in points]
             accuracy = [point[1] for point in points]
-            axes.plot(confidence, accuracy, "o-", color=PALETTE[place], label=name, markersize=4)
+            look = ("o-", "s:")[place % 2]  # curves may lie on each other
+            axes.plot(
+                confidence, accuracy, look, color=PALETTE[place], label=name,
+                markersize=4 + 4 * place, markerfacecolor=(PALETTE[place], "none")[place % 2],
+            )  # fmt: skip
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, 1.02)
         axes.set_xlabel("probability of the predicted class")

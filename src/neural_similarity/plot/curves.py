@@ -44,7 +44,9 @@ def draw_run(
             )  # fmt: skip
             axes.grid(axis="y")
         loss.set_ylabel("loss")
-        loss.set_yscale("log")
+        losses = [line["loss"] for line in (*train, *test) if "loss" in line]
+        if finite := [value for value in losses if math.isfinite(value) and value > 0]:
+            _set_logarithmic(loss, min(finite), max(finite))
         loss.legend()
         error.set_ylabel("error (%)")
         error.set_ylim(bottom=0)
@@ -104,11 +106,17 @@ def _scale_errors(axes: Axes, errors: Sequence[float]) -> None:
     if not finite or min(finite) <= 0 or max(finite) < _WORTH_A_LOGARITHM * min(finite):
         axes.set_ylim(bottom=0)
         return
+    _set_logarithmic(axes, min(finite), max(finite))
+
+
+def _set_logarithmic(axes: Axes, smallest: float, largest: float) -> None:
+    """A logarithmic axis for such values, with plain numbers on it."""
     axes.set_yscale("log")
-    low, high = min(finite) / 1.15, max(finite) * 1.15
+    low, high = smallest / 1.15, largest * 1.15
     axes.set_ylim(low, high)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [m * 10.0**d for d in decades for m in (1, 2, 5) if low <= m * 10.0**d <= high]
+    steps = (1,) if high > 1e4 * low else (1, 2, 5)  # not too many labels
+    ticks = [m * 10.0**d for d in decades for m in steps if low <= m * 10.0**d <= high]
     axes.yaxis.set_major_locator(FixedLocator(ticks))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
