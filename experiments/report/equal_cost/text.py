@@ -34,7 +34,8 @@ Plain networks of several widths give a curve of accuracy over cost. A network w
 compared with the curve at its own cost, seed by seed: above it, it is a win; on it, it is width by
 another name. Between two widths the curve is straight over the logarithm of the cost; a plain
 network that a cheaper one equals is left out. ± is a 95 % interval over seeds (Student's t), not
-corrected for the number of networks.
+corrected for the number of networks. In the pictures, filled symbols with a colour lie above the
+curve by more than the interval.
 """
 
 
