@@ -128,6 +128,21 @@ def test_strided_operands(path: str) -> None:
     same(FORWARD(x, weight, similarity, *settings(case)), expected, 1e-12)
 
 
+def test_images_in_either_order_of_memory(path: str) -> None:
+    """More images than the compiled path copies at a time; sides that no vector divides."""
+    case = Geometry(5, 18, 21, (41, 37), (3, 2), padding=(1, 1))
+    x, weight, M = operands(case)
+    gy, *expected = everything(x, weight, M, case)
+    for first, second in itertools.product(FORMATS.values(), repeat=2):
+        x, gy = x.contiguous(memory_format=first), gy.contiguous(memory_format=second)
+        found = BACKWARD(gy, x, weight, M, *settings(case), [True] * 3)
+        y = FORWARD(x, weight, M, *settings(case))
+        assert y.is_contiguous(memory_format=first)
+        assert found[0].is_contiguous(memory_format=first)
+        for one, other in zip((y, *found), expected, strict=True):
+            same(one, other, 1e-12)
+
+
 def test_weights_in_any_order_of_memory(path: str) -> None:
     for case in CASES.values():
         x, weight, similarity = operands(case, dtype=torch.float32)

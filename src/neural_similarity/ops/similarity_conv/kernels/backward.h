@@ -16,7 +16,7 @@ namespace {
 // reaches: bands 0, 2, 4, ... are then apart, as are bands 1, 3, 5, ...: two phases.
 std::vector<std::vector<Range>> phases_of(const Geometry& g, int64_t slots) {
   std::vector<std::vector<Range>> phases;
-  if (g.batch % slots == 0 || g.batch >= 4 * slots) {
+  if (enough_images(g)) {
     phases.emplace_back();
     for (int64_t slot = 0; slot < slots; ++slot) {
       const Range samples = share(g.batch, slots, slot, 1);
@@ -207,6 +207,7 @@ void collect_weight_gradient(const Geometry& g, const Tensor& partial, Tensor& g
   });
 }
 
+// Planar images need workers with images of their own: `enough_images`.
 template <typename T>
 void backward_typed(const Geometry& g, const Tensor& grad_output, const Tensor& input,
                     const Tensor& weight, const Tensor& similarity, Wanted wanted, Tensor& gx,
@@ -214,8 +215,7 @@ void backward_typed(const Geometry& g, const Tensor& grad_output, const Tensor& 
   const Blocking<T> blocking(g);
   const PackedWeight<T> packed(g, blocking, weight, /*transposed=*/true);
   const SimilarityView<T> view(g, similarity);
-  const int64_t slots = std::max<int64_t>(
-      std::min<int64_t>(at::get_num_threads(), ceil_div(g.batch * g.places(), kRows)), 1);
+  const int64_t slots = workers_of(g);
   const auto phases = phases_of(g, slots);
   if (wanted.input && phases.size() > 1) {
     gx.zero_();
@@ -228,9 +228,7 @@ void backward_typed(const Geometry& g, const Tensor& grad_output, const Tensor& 
   if (wanted.similarity && g.collects()) {
     partial_gm = at::zeros({slots, gm.numel()}, input.options());
   }
-  const T* gy = grad_output.const_data_ptr<T>();
-  const T* x = input.const_data_ptr<T>();
-  T* to_gx = wanted.input ? gx.mutable_data_ptr<T>() : nullptr;
+  const bool planar = is_planar(grad_output) || is_planar(input) || (wanted.input && is_planar(gx));
   for (const auto& ranges : phases) {
     at::parallel_for(0, slots, 1, [&](int64_t begin, int64_t end) {
       for (int64_t slot = begin; slot < end; ++slot) {
@@ -243,9 +241,20 @@ void backward_typed(const Geometry& g, const Tensor& grad_output, const Tensor& 
         }
         BackwardWorker<T> worker(g, blocking, packed, view, wanted, scratch.slot(slot), slot_gw,
                                  slot_gm);
+        Images<T> gy(grad_output), x(input), to(wanted.input ? gx : Tensor());
+        const auto run = [&](Range images, Range range) {
+          worker.run(range, gy.load(images), x.load(images), to.place(images), phases.size() == 1);
+          to.store(images);
+        };
+        if (planar) {
+          for_each_few<T>(g, share(g.batch, slots, slot, 1), [&](Range images) {
+            run(images, {images.begin * g.places(), images.end * g.places()});
+          });
+          continue;
+        }
         const Range mine = share(static_cast<int64_t>(ranges.size()), slots, slot, 1);
         for (int64_t i = mine.begin; i < mine.end; ++i) {
-          worker.run(ranges[i], gy, x, to_gx, phases.size() == 1);
+          run({0, g.batch}, ranges[i]);
         }
       }
     });

@@ -3,21 +3,11 @@
 
 #include <ATen/Parallel.h>
 
+#include "images.h"
 #include "panel.h"
 #include "weights.h"
 
 namespace {
-
-struct Range {
-  int64_t begin, end;
-};
-
-// The part of [0, total) of one of `slots` workers, cut at multiples of `unit`.
-Range share(int64_t total, int64_t slots, int64_t slot, int64_t unit) {
-  const int64_t units = ceil_div(total, unit);
-  return {std::min(total, units * slot / slots * unit),
-          std::min(total, units * (slot + 1) / slots * unit)};
-}
 
 // y (+)= panel * weight for one group and the block of taps [first, last)
 template <typename T>
@@ -58,6 +48,7 @@ void forward_range(const Geometry& g, const Blocking<T>& blocking, const PackedW
   }
 }
 
+// Planar images need workers with images of their own: `enough_images`.
 template <typename T>
 void forward_typed(const Geometry& g, const Tensor& input, const Tensor& weight,
                    const Tensor& similarity, Tensor& output) {
@@ -65,14 +56,24 @@ void forward_typed(const Geometry& g, const Tensor& input, const Tensor& weight,
   const PackedWeight<T> packed(g, blocking, weight, /*transposed=*/false);
   const SimilarityView<T> view(g, similarity);
   const int64_t total = g.batch * g.places();
-  const int64_t slots = std::min<int64_t>(at::get_num_threads(), ceil_div(total, kRows));
+  const int64_t slots = workers_of(g);
   Scratch<T> scratch(input, slots, Panel<T>::size(g, blocking));
-  const T* x = input.const_data_ptr<T>();
-  T* y = output.mutable_data_ptr<T>();
+  const bool planar = is_planar(input) || is_planar(output);
   at::parallel_for(0, slots, 1, [&](int64_t begin, int64_t end) {
     for (int64_t slot = begin; slot < end; ++slot) {
-      forward_range(g, blocking, packed, view, x, y, share(total, slots, slot, kRows),
-                    scratch.slot(slot));
+      Images<T> x(input), y(output);
+      const auto run = [&](Range images, Range range) {
+        forward_range(g, blocking, packed, view, x.load(images), y.place(images), range,
+                      scratch.slot(slot));
+        y.store(images);
+      };
+      if (!planar) {
+        run({0, g.batch}, share(total, slots, slot, kRows));
+        continue;
+      }
+      for_each_few<T>(g, share(g.batch, slots, slot, 1), [&](Range images) {
+        run(images, {images.begin * g.places(), images.end * g.places()});
+      });
     }
   });
 }

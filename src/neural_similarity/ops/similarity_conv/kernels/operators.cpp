@@ -15,8 +15,8 @@
 // the input in place, and overwrites G with the weighted patches; one product of those with gy
 // into a gradient of the weights that each thread owns.
 //
-// Layout.  Input, output and their gradients are channels-last (the caller converts), so that a
-// patch element is a run of channels.  Panels cover a *block of taps* at a time: with many channels
+// Layout.  Input, output and their gradients are channels-last, so that a patch element is a run of
+// channels; if they are not, a worker copies a few images at a time (images.h).  Panels cover a *block of taps* at a time: with many channels
 // that bounds the panel and keeps a column tile of the weights in the first-level cache.
 //
 // Results depend on the number of threads (partial sums) but on nothing else that varies.
@@ -41,6 +41,18 @@ at::MemoryFormat format_of(const Tensor& input) {
   return last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
 }
 
+// Whether workers can take images as they lie in memory.
+bool takes_planar(const Geometry& g) { return !worth_own_kernels(g) && enough_images(g); }
+
+Tensor images_of(const Geometry& g, const Tensor& images) {
+  const bool as_they_lie = takes_planar(g) && is_planar(images);
+  return as_they_lie ? images : in_format(images, at::MemoryFormat::ChannelsLast);
+}
+
+at::MemoryFormat result_format(const Geometry& g, const Tensor& input) {
+  return takes_planar(g) ? format_of(input) : at::MemoryFormat::ChannelsLast;
+}
+
 std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Tensor& input,
                                             const Tensor& weight, const Tensor& similarity,
                                             IntArrayRef stride, IntArrayRef padding,
@@ -52,13 +64,12 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Ten
                   grad_output.scalar_type() == input.scalar_type(),
               "the gradient does not fit the output");
   const Wanted wanted{mask[0], mask[1], mask[2]};
-  const Tensor gy = grad_output.contiguous(at::MemoryFormat::ChannelsLast);
-  const Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
+  const Tensor gy = images_of(g, grad_output), x = images_of(g, input);
   const Tensor w = weight.contiguous();
   const auto none = [&] { return at::empty({0}, input.options()); };
   Tensor gx = none(), gw = none(), gm = none();
   if (wanted.input) {
-    gx = at::empty(input.sizes(), input.options(), at::MemoryFormat::ChannelsLast);
+    gx = at::empty(input.sizes(), input.options(), result_format(g, input));
   }
   if (wanted.weight) {
     gw = at::empty(weight.sizes(), weight.options());
@@ -81,7 +92,7 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Ten
     });
   }
   if (wanted.input) {
-    gx = gx.contiguous(format_of(input));
+    gx = in_format(gx, format_of(input));
   }
   return {gx, gw, gm};
 }
@@ -93,13 +104,13 @@ Tensor neural_similarity::forward(const Tensor& input, const Tensor& weight, con
                                   int64_t similarity_groups) {
   const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups,
                                  similarity_groups);
-  const Tensor x = input.contiguous(at::MemoryFormat::ChannelsLast);
+  const Tensor x = images_of(g, input);
   const bool in_place = weight.is_contiguous(at::MemoryFormat::ChannelsLast) && !g.depthwise();
   const Tensor w = in_place ? weight : weight.contiguous();
   Tensor y = at::empty({g.batch, g.outputs, g.out_h, g.out_w}, input.options(),
-                       at::MemoryFormat::ChannelsLast);
+                       result_format(g, input));
   if (y.numel() == 0 || g.channels == 0) {
-    return y.zero_().contiguous(format_of(input));
+    return in_format(y.zero_(), format_of(input));
   }
   for_type(x.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
@@ -112,7 +123,7 @@ Tensor neural_similarity::forward(const Tensor& input, const Tensor& weight, con
       forward_typed<T>(g, x, w, similarity, y);
     }
   });
-  return y.contiguous(format_of(input));
+  return in_format(y, format_of(input));
 }
 
 TORCH_LIBRARY(neural_similarity_cpu, library) {
