@@ -49,9 +49,11 @@ def forward(
         return output.zero_()
     dtype = _working_dtype(input)
     matrix = _matrix(g, weight, dtype)
-    panel, result = _Buffer(matrix), _Buffer(matrix)
+    panel, result, gathered = _Buffer(matrix), _Buffer(matrix), _Buffer(matrix)
     for piece in pieces_of(g, input):
         patches = _patches(g, input, piece, dtype)
+        if similarity.dim() == 5:
+            patches = gathered.copy_of(patches)
         _weigh(g, patches, _factors(g, similarity, piece, dtype), panel.view(patches.shape))
         positions = patches[0, ..., 0, 0, 0].numel()
         products = result.view((g.groups, positions, matrix.shape[2]))
@@ -103,6 +105,9 @@ class _Buffer:
         if self._memory.numel() < size:
             self._memory = self._memory.new_empty(size)
         return self._memory[:size].view(shape)
+
+    def copy_of(self, tensor: Tensor) -> Tensor:
+        return self.view(tensor.shape).copy_(tensor)
 
 
 def _working_dtype(input: Tensor) -> torch.dtype:
@@ -158,13 +163,15 @@ def _factors(g: Geometry, similarity: Tensor, piece: Piece, dtype: torch.dtype) 
 def _taps_last(matrices: Tensor) -> Tensor:
     """``(N, K, K, P, Q)`` as ``(N, P, Q, K, K)``.
 
-    A CPU transposes a dense matrix several times as fast as it copies axes in another order.
+    A CPU transposes a dense matrix several times as fast as it copies axes in another order, and
+    its small matrix products want dense matrices.
     """
     N, K, _, P, Q = matrices.shape
-    if matrices.device.type != "cpu" or not matrices.is_contiguous():
+    if matrices.device.type != "cpu" or matrices.stride(-1) != 1:
         return matrices.movedim((-2, -1), (1, 2))
     result = matrices.new_empty(N, P * Q, K * K)
-    for source, target in zip(matrices.view(N, K * K, P * Q), result, strict=True):
+    # Some rows of a sample are not dense: a copy of them is.
+    for source, target in zip(matrices.reshape(N, K * K, P * Q).contiguous(), result, strict=True):
         target.copy_(source.t())
     return result.view(N, P, Q, K, K)
 
@@ -187,10 +194,10 @@ def _weigh(g: Geometry, patches: Tensor, factors: Tensor, panel: Tensor) -> None
 
 
 def _mix(factors: Tensor, patches: Tensor, panel: Tensor) -> None:
-    """``panel[..., i, c] = sum_j factors[..., i, j] patches[..., j, c]`` at every position."""
+    """``panel[..., i, c] = sum_j factors[..., i, j] patches[..., j, c]``, all dense."""
     taps = factors.shape[-1]
     left = factors.expand(*patches.shape[:4], taps, taps).reshape(-1, taps, taps)
-    right = patches.reshape(-1, taps, patches.shape[-1])
+    right = patches.view(-1, taps, patches.shape[-1])
     torch.bmm(left, right, out=panel.view(right.shape))
 
 
@@ -212,6 +219,7 @@ class _Gradients:
         self._input: Tensor | None = None
         self._weight: Tensor | None = None
         self._similarity: Tensor | None = None
+        self._adds = False  # whether an entry of the similarity serves several positions
         # An element of the input is a sum of a few terms. An element of the weight, or of a
         # similarity that serves many samples or positions, has many: it is summed in the dtype
         # of the panels, which is float32 or wider on a CPU.
@@ -221,18 +229,20 @@ class _Gradients:
             wide = torch.promote_types(dtype, torch.float32)
             self._weight = torch.zeros_like(self._matrix, dtype=wide)
         if mask[2]:
-            serves_many = similarity.shape[0] < g.batch or similarity.shape[-2:] != (
-                g.rows,
-                g.columns,
-            )
-            wide = dtype if serves_many else similarity.dtype
-            self._similarity = gradient_memory(similarity, wide)
+            own = (similarity.shape[0], *similarity.shape[-2:]) == (g.batch, g.rows, g.columns)
+            self._similarity = gradient_memory(similarity, similarity.dtype if own else dtype)
+            self._adds = not own
+            if self._adds or 0 in (g.channels, g.outputs):
+                self._similarity.zero_()
         self._panel, self._other = _Buffer(self._matrix), _Buffer(self._matrix)
+        self._gathered = _Buffer(self._matrix)
 
     def add(self, piece: Piece, gy: Tensor, input: Tensor, similarity: Tensor) -> None:
         """Add the contribution of one piece to every required gradient."""
         factors = _factors(self._g, similarity, piece, self._dtype)
         patches = _patches(self._g, input, piece, self._dtype)
+        if similarity.dim() == 5:
+            patches = self._gathered.copy_of(patches)
         gy = gy.to(self._dtype).reshape(self._g.groups, -1, gy.shape[-1])
         size = (*gy.shape[:2], self._matrix.shape[1])
         if self._input is not None or self._similarity is not None:
@@ -268,13 +278,17 @@ class _Gradients:
             sums = products.sum((1, -1))  # outer, sample, row, column, tap row, tap column, inner
             result = sums.permute(1, 0, 6, 4, 5, 2, 3).flatten(1, 4)
         else:
-            right = patches.reshape(-1, g.taps, patches.shape[-1]).transpose(1, 2)
+            right = patches.view(-1, g.taps, patches.shape[-1]).transpose(1, 2)
             products = torch.bmm(gradient.view(-1, g.taps, patches.shape[-1]), right)
-            summed = products.view(*patches.shape[:4], g.taps, g.taps).sum(0)
+            products = products.view(*patches.shape[:4], g.taps, g.taps)
+            summed = products[0] if g.groups == 1 else products.sum(0)
             result = summed.movedim((1, 2), (-2, -1))
         place = total if total.shape[0] == 1 else total[piece.samples]
         place = place if total.shape[-2] == 1 else place[..., piece.rows, :]
-        place += result.sum_to_size(place.shape)
+        if self._adds:
+            place += result.sum_to_size(place.shape)
+        else:
+            place.copy_(result)
 
     def _add_input(self, total: Tensor, piece: Piece, gradient: Tensor, factors: Tensor) -> None:
         """Weight the gradient of the patches and add each tap at the place where it was read."""

@@ -131,12 +131,12 @@ def format_of(input: Tensor) -> torch.memory_format:
 
 
 def gradient_memory(similarity: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Zeros for the gradient of a similarity: dense, with taps last in memory if it has them so."""
+    """For the gradient of a similarity: dense, with taps last in memory if it has them so."""
     taps = similarity.dim() - 3
     if similarity.stride(taps) != 1 or similarity.stride(-1) == 1:
-        return similarity.new_zeros(similarity.shape, dtype=dtype)
+        return similarity.new_empty(similarity.shape, dtype=dtype)
     N, *block, P, Q = similarity.shape
     last = tuple(range(-taps, 0))
-    return similarity.new_zeros((N, P, Q, *block), dtype=dtype).movedim(
+    return similarity.new_empty((N, P, Q, *block), dtype=dtype).movedim(
         last, tuple(range(1, 1 + taps))
     )
