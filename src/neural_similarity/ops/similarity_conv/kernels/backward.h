@@ -65,6 +65,7 @@ class BackwardWorker {
                  const SimilarityView<T>& view, Wanted wanted, T* memory, T* gw, T* gm)
       : g_(g), blocking_(blocking), weight_(weight), wanted_(wanted),
         positions_(g, view, blocking.positions, gm), panel_(g, blocking, memory),
+        depthwise_(g, needs_no_panel(g) ? weight.channels(0) : nullptr),
         packed_gy_(memory + round_up(Panel<T>::size(g, blocking), 64)), gw_(gw) {}
 
   static int64_t size(const Geometry& g, const Blocking<T>& blocking) {
@@ -93,10 +94,17 @@ class BackwardWorker {
       }
       positions_.locate(start, count);
       positions_.clear_gradient();
-      for (int64_t group = 0; group < g_.panel_groups(); ++group) {
-        run_group(group, gy + start * g_.outputs + group * g_.group_outputs(),
-                  x + group * g_.panel_channels(),
-                  gx ? gx + group * g_.panel_channels() : nullptr);
+      if (needs_no_panel(g_)) {
+        for (int64_t i = 0; i < count; ++i) {
+          depthwise_.backward(positions_.patch(i), positions_.similarity(i), x,
+                              gy + (start + i) * g_.outputs, positions_.gradient(i), gx, gw_);
+        }
+      } else {
+        for (int64_t group = 0; group < g_.panel_groups(); ++group) {
+          run_group(group, gy + start * g_.outputs + group * g_.group_outputs(),
+                    x + group * g_.panel_channels(),
+                    gx ? gx + group * g_.panel_channels() : nullptr);
+        }
       }
       positions_.store_gradient();
     }
@@ -174,6 +182,7 @@ class BackwardWorker {
   Wanted wanted_;
   Positions<T> positions_;
   Panel<T> panel_;
+  Depthwise<T> depthwise_;
   T* packed_gy_;
   T* gw_;
 };

@@ -3,8 +3,8 @@
 
 #include <ATen/Parallel.h>
 
+#include "depthwise.h"
 #include "images.h"
-#include "panel.h"
 #include "weights.h"
 
 namespace {
@@ -35,8 +35,16 @@ void forward_range(const Geometry& g, const Blocking<T>& blocking, const PackedW
                    const SimilarityView<T>& similarity, const T* x, T* y, Range range, T* memory) {
   Positions<T> positions(g, similarity, blocking.positions);
   Panel<T> panel(g, blocking, memory);
+  Depthwise<T> depthwise(g, needs_no_panel(g) ? weight.channels(0) : nullptr);
   for (int64_t start = range.begin; start < range.end; start += blocking.positions) {
     positions.locate(start, std::min(blocking.positions, range.end - start));
+    if (needs_no_panel(g)) {
+      for (int64_t i = 0; i < positions.count(); ++i) {
+        depthwise.forward(positions.patch(i), positions.similarity(i), x,
+                          y + (start + i) * g.outputs);
+      }
+      continue;
+    }
     for (int64_t group = 0; group < g.panel_groups(); ++group) {
       T* to = y + start * g.outputs + group * g.group_outputs();
       for (int64_t first = 0; first < g.taps(); first += blocking.taps) {
