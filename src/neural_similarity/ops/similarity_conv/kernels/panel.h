@@ -294,6 +294,10 @@ class Panel {
       f(std::integral_constant<int64_t, 1>());
     } else if (channels == 3) {
       f(std::integral_constant<int64_t, 3>());
+    } else if (channels == 8) {
+      f(std::integral_constant<int64_t, 8>());
+    } else if (channels == 16) {
+      f(std::integral_constant<int64_t, 16>());
     } else if (channels == 32) {
       f(std::integral_constant<int64_t, 32>());
     } else if (channels == 64) {
