@@ -208,6 +208,22 @@ def test_nothing_is_overwritten(run, tmp_path):
     assert "*.bmp: expected an image" in one_line(run("predict", "birds", "*.bmp"))
 
 
+@pytest.mark.parametrize("out", ["mine/model", "mine", "elsewhere/model"])
+def test_an_output_folder_among_the_images_is_refused(run, out):
+    Path("elsewhere").symlink_to("mine")
+    before = sorted(Path("mine").rglob("*"))
+    refused = one_line(run("adapt", "mine", *PLAIN, "--out", out, "--force"))
+    assert f"{out}: expected a folder outside mine, got one inside" in refused
+    assert sorted(Path("mine").rglob("*")) == before
+
+
+def test_a_classifier_among_the_classes_is_refused(run, birds):
+    shutil.copytree(birds, "mine/model")
+    refused = one_line(run("adapt", "mine", *PLAIN, "--out", "birds"))
+    assert "expected folders of images, got a classifier of nsl adapt in 'model'" in refused
+    assert not Path("birds").exists()
+
+
 def test_into_the_folder_where_one_stands(run, tmp_path, monkeypatch):
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -9,6 +9,7 @@ from ..data import FolderSet
 from ..data.folders import read_folder
 from ..data.sets.imagefolder import INFO as IMAGEFOLDER
 from ..errors import DataError
+from .output_folder import is_adapted
 
 __all__ = ["read_classes"]
 
@@ -25,6 +26,11 @@ def read_classes(folder: Path) -> FolderSet:
             f"images into folders with the names of the classes."
         )
     for name in names:
+        if is_adapted(folder / name):
+            raise DataError(
+                f"{folder}: expected folders of images, got a classifier of nsl adapt in {name!r}. "
+                f"It would count as a class. Move it out of {folder}."
+            )
         if name.encode(errors="replace").decode() != name:
             raise DataError(
                 f"{folder}: expected class names in UTF-8, got {name!r}. Rename the folder."

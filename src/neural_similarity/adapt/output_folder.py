@@ -10,7 +10,10 @@ from pathlib import Path
 from .._io import foreign_entries, settle, whole_folder
 from ..errors import RunError
 
-__all__ = ["EXAMPLES", "LABELS", "MODEL", "check_output_folder", "output_folder"]
+__all__ = [
+    "EXAMPLES", "LABELS", "MODEL", "check_apart", "check_output_folder", "is_adapted",
+    "output_folder",
+]  # fmt: skip
 
 MODEL, LABELS, EXAMPLES = "model.safetensors", "labels.json", "examples.safetensors"
 _MARKS = (MODEL, LABELS)  # by which such a folder is known
@@ -18,6 +21,20 @@ _FILES = {
     *_MARKS, EXAMPLES, "README.txt", "calibration.png", "confusion.png", "model.onnx",
     "model.onnx.data", "report.html",
 }  # fmt: skip
+
+
+def is_adapted(folder: Path) -> bool:
+    """Whether there is an adapted classifier in a folder."""
+    return all((folder / mark).is_file() for mark in _MARKS)
+
+
+def check_apart(path: Path, images: Path) -> None:
+    """Raise if the folder to write is in the folder of images, where it would count as a class."""
+    if path.resolve().is_relative_to(images.resolve()):
+        raise RunError(
+            f"{path}: expected a folder outside {images}, got one inside. It would count as a "
+            f"class the next time. Nothing was changed. Choose another folder."
+        )
 
 
 def check_output_folder(path: str | os.PathLike[str], force: bool) -> None:
@@ -31,7 +48,7 @@ def check_output_folder(path: str | os.PathLike[str], force: bool) -> None:
             f"{folder}: expected a new folder, got one that exists. Choose another folder, or "
             f"overwrite this one (force, --force)."
         )
-    if not all((folder / mark).is_file() for mark in _MARKS):
+    if not is_adapted(folder):
         raise RunError(
             f"{folder}: expected a folder with {' and '.join(_MARKS)} to overwrite, got something "
             f"else. Nothing was changed. Choose another folder."

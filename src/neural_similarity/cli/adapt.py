@@ -21,7 +21,7 @@ def adapt(
         Path,
         typer.Argument(metavar="FOLDER", help="A folder that has a folder of images per class."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write, outside FOLDER.")],
     method: Annotated[
         str,
         typer.Option(
@@ -98,7 +98,7 @@ def adapt(
     from ..adapt.deliver import write_all
     from ..adapt.image_folder import read_classes
     from ..adapt.methods import METHODS, static_options
-    from ..adapt.output_folder import check_output_folder, output_folder
+    from ..adapt.output_folder import check_apart, check_output_folder, output_folder
     from ..export.onnx import check_packages
     from .shared.adapt_result import print_result
     from .shared.printing import others_print_to_stderr
@@ -108,6 +108,7 @@ def adapt(
     _check.known_name("adapt", "--method", method, ("auto", *METHODS))
     tuned: dict[str, Any] = {"structure": structure, "scope": scope, "layers": _layers(layers)}
     static_options(method, **tuned)  # raises early, before images are read
+    check_apart(out, folder)
     check_output_folder(out, force)
     if onnx:
         check_packages()
