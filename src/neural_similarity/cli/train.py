@@ -161,12 +161,31 @@ def _configurations(settings: dict[str, Any], resumed: Path | None) -> dict[str,
     if settings.get("from_run") is not None:
         settings = {**source_settings(Run.open(settings["from_run"])), **settings}
     kinds = _kinds(settings) or ["none"]
-    return {kind: TrainConfig.from_dict({**settings, "similarity": kind}) for kind in kinds}
+    configs = {kind: TrainConfig.from_dict({**settings, "similarity": kind}) for kind in kinds}
+    _check_structure(configs)
+    return configs
 
 
 def _kinds(settings: dict[str, Any]) -> list[str]:
     """The kinds of similarity in the settings, separated by commas there."""
     return [kind.strip() for kind in str(settings.get("similarity", "")).split(",") if kind.strip()]
+
+
+def _check_structure(configs: dict[str, TrainConfig]) -> None:
+    """Raise if a structure was chosen, and no network to train has a similarity.
+
+    Only here: a plain network that is compared with others stores the structure of those.
+    """
+    from ..errors import RunError
+    from ..train import TrainConfig
+
+    structure = next(iter(configs.values())).structure
+    if set(configs) == {"none"} and structure != TrainConfig.structure:
+        raise RunError(
+            f"train: expected a similarity with structure {structure!r}, got none. A plain network "
+            f"has no M. Add --similarity static or --similarity dynamic, or leave the structure "
+            f"out."
+        )
 
 
 def _folder(out: Path | None, configs: dict[str, TrainConfig]) -> Path:

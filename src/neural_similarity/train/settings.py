@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hi
 
 from .. import _check
 from ..errors import RunError
+from ..structures import list_structures
 from .ingredients.schedules import SCHEDULES
 
 __all__ = ["COMMANDS", "SIMILARITIES", "Settings", "check_kind", "setting"]
@@ -123,6 +124,7 @@ class Settings:
                 object.__setattr__(self, name, _as_stored(name, value))
         for name, choices in (
             ("similarity", self.similarities),
+            ("structure", list_structures()),
             ("optimizer", OPTIMIZERS),
             ("predictor", PREDICTORS),
             ("over", OVER),
