@@ -14,6 +14,7 @@ from support.command import one_line
 import neural_similarity as ns
 from neural_similarity.adapt import deliver as _adapted
 from neural_similarity.adapt import methods
+from neural_similarity.cli.shared import progress
 
 pytest.importorskip("onnxruntime")
 FILES = [
@@ -29,7 +30,7 @@ def run(run_beside_images):
 
 
 def test_a_command_that_is_asked_to_end_leaves_nothing_behind(run, tmp_path, monkeypatch):
-    def write_some(classifier, shown, new, out, onnx):
+    def write_some(classifier, shown, new, out, onnx, callback):
         (new / "half").write_text("a fil")
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -47,6 +48,37 @@ def test_a_command_that_is_asked_to_end_leaves_nothing_behind(run, tmp_path, mon
         assert signal.getsignal(signal.SIGTERM) is ours
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("place", ["adapt.image_folder.read_classes", "adapt.deliver.write_all"])
+def test_ctrl_c_is_answered_with_a_line(run, tmp_path, monkeypatch, place):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"neural_similarity.{place}", stop)
+    there = sorted(tmp_path.iterdir())
+    ended = run("adapt", "mine", "--out", "birds", "--method", "proto", "--folds", "1", *PLAIN)
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err == "nsl: stopped; nothing was written\n"
+    assert [path for path in sorted(tmp_path.iterdir()) if path.name != "cache"] == there
+
+
+def test_the_bar_moves_while_files_are_written(run, monkeypatch):
+    stages = []
+
+    class Bar(progress.StageBar):
+        def __call__(self, *arguments):
+            super().__call__(*arguments)
+            stages.append((self.stage, self.bar.tasks[0].total))
+
+    monkeypatch.setattr(progress, "StageBar", Bar)
+    monkeypatch.setattr(_adapted, "export_model", lambda *arguments, **options: 0.0)
+    done = run("adapt", "mine", "--out", "birds", "--method", "proto", "--folds", "2", *PLAIN)
+    assert done.code == 0, done.err
+    assert list(dict.fromkeys(stages)) == [
+        ("images", 12), ("fits", 2), ("writing", None), ("model.onnx", None),
+    ]  # fmt: skip
+    assert stages[-1] == ("writing", None)
 
 
 def test_adapt_writes_everything_and_says_how_good_it_is(run, tmp_path):

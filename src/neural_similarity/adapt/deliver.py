@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import torch.nn.functional as F
@@ -21,13 +22,32 @@ __all__ = ["write_all"]
 
 
 def write_all(
-    classifier: FewShotClassifier, dataset: FolderSet, folder: Path, name: Path, onnx: bool
+    classifier: FewShotClassifier,
+    dataset: FolderSet,
+    folder: Path,
+    name: Path,
+    onnx: bool,
+    callback: Callable[[str], None] = lambda stage: None,
 ) -> None:
-    """Write all files into a folder; ``name`` is its later name."""
+    """Write all files into a folder.
+
+    Args:
+        classifier: what to write.
+        dataset: the images that it learned from.
+        folder: where to write.
+        name: the later name of the folder.
+        onnx: whether to write ``model.onnx``, which takes longest.
+        callback: is called with ``"writing"`` or ``"model.onnx"`` when that begins.
+    """
     from ..plot import draw_calibration, draw_confusion
 
+    callback("writing")
     write_adapted(classifier.adapted(), folder)
-    difference = _write_onnx(classifier, folder / "model.onnx") if onnx else None
+    difference = None
+    if onnx:
+        callback("model.onnx")
+        difference = _write_onnx(classifier, folder / "model.onnx")
+        callback("writing")
     readme = _readme(classifier, classifier.preprocessing_, onnx)
     (folder / "README.txt").write_text(readme, encoding="utf-8")
     validation = classifier.cross_validation_

@@ -102,8 +102,8 @@ def adapt(
     from ..export.onnx import check_packages
     from .shared.adapt_result import print_result
     from .shared.printing import others_print_to_stderr
-    from .shared.progress import progress_bar
-    from .shared.signals import ends_on_sigterm
+    from .shared.progress import StageBar, progress_bar
+    from .shared.signals import ends_on_sigterm, says_on_interrupt
 
     _check.known_name("adapt", "--method", method, ("auto", *METHODS))
     tuned: dict[str, Any] = {"structure": structure, "scope": scope, "layers": _layers(layers)}
@@ -112,24 +112,20 @@ def adapt(
     check_output_folder(out, force)
     if onnx:
         check_packages()
-    dataset = read_classes(folder)
-    extractor = None
-    changes = (image_size, mean, std, crop, classifier)
-    if backbone is not None or any(change is not None for change in changes):
-        with others_print_to_stderr():
-            extractor = _backbone(backbone, image_size, mean, std, crop, classifier)
-    fitted = FewShotClassifier(method, extractor, folds, seed, **tuned)
-    labels = [dataset.classes[number] for number in dataset.labels.tolist()]
-    with others_print_to_stderr(), progress_bar() as bar:
-        task = bar.add_task("images", total=len(labels))
-
-        def on_progress(stage: str, done: int, total: int) -> None:
-            bar.update(task, description=stage, completed=done, total=total)
-
-        fitted.fit(dataset.paths, labels, on_progress)
-        bar.update(task, description="writing")
-        with ends_on_sigterm(), output_folder(out, force) as new:
-            write_all(fitted, dataset, new, out, onnx)
+    with says_on_interrupt("stopped; nothing was written"):
+        dataset = read_classes(folder)
+        extractor = None
+        changes = (image_size, mean, std, crop, classifier)
+        if backbone is not None or any(change is not None for change in changes):
+            with others_print_to_stderr():
+                extractor = _backbone(backbone, image_size, mean, std, crop, classifier)
+        fitted = FewShotClassifier(method, extractor, folds, seed, **tuned)
+        labels = [dataset.classes[number] for number in dataset.labels.tolist()]
+        with others_print_to_stderr(), progress_bar() as bar:
+            stages = StageBar(bar)
+            fitted.fit(dataset.paths, labels, stages)
+            with ends_on_sigterm(), output_folder(out, force) as new:
+                write_all(fitted, dataset, new, out, onnx, stages)
     print_result(fitted, out)
 
 

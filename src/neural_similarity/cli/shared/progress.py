@@ -20,7 +20,7 @@ from rich.progress import (
 
 from .printing import printable
 
-__all__ = ["QueueBar", "TrainingBar", "progress_bar"]
+__all__ = ["QueueBar", "StageBar", "TrainingBar", "progress_bar"]
 
 
 @contextmanager
@@ -39,6 +39,22 @@ def progress_bar(*columns: Any) -> Iterator[Progress]:
     )
     with bar:
         yield bar
+
+
+class StageBar:
+    """Shows the stage of a command; a stage without a total has a bar that moves all the time."""
+
+    def __init__(self, bar: Progress) -> None:
+        self.bar, self.stage = bar, ""
+        self.task: TaskID | None = None
+
+    def __call__(self, stage: str, done: int = 0, total: int | None = None) -> None:
+        """Show a stage, and how much of it is done."""
+        if self.task is None or stage != self.stage:
+            if self.task is not None:
+                self.bar.remove_task(self.task)
+            self.stage, self.task = stage, self.bar.add_task(stage, total=total)
+        self.bar.update(self.task, completed=done, total=total)
 
 
 class TrainingBar:

@@ -7,7 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["ends_on_sigterm"]
+import typer
+
+from .printing import print_error
+
+__all__ = ["ends_on_sigterm", "says_on_interrupt"]
+
+INTERRUPTED = 130  # the exit code that shells use for Ctrl-C
+
+
+@contextmanager
+def says_on_interrupt(message: str) -> Iterator[None]:
+    """On Ctrl-C print a line on standard error, and end."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_error(message)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager
