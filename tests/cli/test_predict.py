@@ -144,6 +144,26 @@ def test_why_shows_the_nearest_examples(adapted, tmp_path, drawn):
     assert Path("why.png").read_bytes() == before
 
 
+def test_why_calls_an_image_none_of_these_as_the_text_does(adapted, drawn):
+    Image.new("RGB", (40, 40), (255, 255, 0)).save("yellow.png")
+    done = adapted("predict", "birds", "yellow.png", "--why", "why.png")
+    assert "yellow.png: none of these (nearest: kind " in done.out
+    asked, *others = drawn[-1].axes
+    assert asked.get_title() == "none of these"
+    assert {other.get_title()[:5] for other in others} == {"kind "}
+    heading = drawn[-1].get_suptitle()
+    assert "blue: of the most probable class, orange: of another class" in heading
+
+
+def test_a_classifier_that_was_not_tested_does_not_know_what_is_known(adapted, birds):
+    tested = adapted("predict", "birds", "mine", "--json")
+    assert {json.loads(line)["known"] for line in tested.out.splitlines()} <= {True, False}
+    one_fold = ("--method", "proto", "--folds", "1", "--no-onnx", *PLAIN)
+    assert adapted("adapt", "mine", "--out", "untested", *one_fold).code == 0
+    untested = adapted("predict", "untested", "mine", "--json")
+    assert {json.loads(line)["known"] for line in untested.out.splitlines()} == {None}
+
+
 def test_a_function_in_the_folder_where_the_command_runs(run, tmp_path):
     (tmp_path / "their_network.py").write_text(
         "from torch import nn\n"

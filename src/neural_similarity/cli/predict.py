@@ -148,7 +148,7 @@ def _predict_files(
                 if isinstance(result, Exception):
                     _print_trouble(file, str(result), as_json)
                     continue
-                _print(classifier.classes_.tolist(), result, top, as_json)
+                _print(classifier, result, top, as_json)
                 count += 1
                 if count <= _MOST_DRAWN:
                     first.append(result)
@@ -156,7 +156,8 @@ def _predict_files(
     return count, first
 
 
-def _print(classes: list[Any], prediction: Prediction, top: int, as_json: bool) -> None:
+def _print(classifier: FewShotClassifier, prediction: Prediction, top: int, as_json: bool) -> None:
+    classes = classifier.classes_.tolist()
     shares, places = prediction.probabilities.topk(min(top, len(classes)))
     likely = [
         (classes[place], round(share, 6))
@@ -164,7 +165,8 @@ def _print(classes: list[Any], prediction: Prediction, top: int, as_json: bool) 
     ]
     if as_json:
         best = [{"class": name, "probability": share} for name, share in likely]
-        known = {"known": prediction.is_known}
+        can_reject = classifier.model_.rejection is not None  # not without cross-validation
+        known = {"known": prediction.is_known if can_reject else None}
         print_json({"image": str(prediction.file), **best[0], **known, "top": best})
     else:
         words = ", ".join(f"{name} {share:.1%}" for name, share in likely)
@@ -197,7 +199,12 @@ def _draw(
         name = str(classes[int(place)])
         rows.append(
             Explained(
-                printable(Path(one.file).name), as_array(one.picture), name, share.item(), near
+                printable(Path(one.file).name),
+                as_array(one.picture),
+                name,
+                share.item(),
+                near,
+                one.is_known,
             )
         )
     draw_neighbours(rows, path)

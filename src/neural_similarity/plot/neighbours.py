@@ -27,24 +27,29 @@ class Explained:
     probability: float
     examples: Sequence[tuple[NDArray[np.uint8], str, float]]
     """Picture, class and cosine of the features (from −1 to 1) of each example, nearest first."""
+    is_known: bool = True
+    """Whether the image is like one of the classes; if not, it is none of these."""
 
 
 def draw_neighbours(rows: Sequence[Explained], path: str | os.PathLike[str]) -> None:
     """Write a PNG with one row per image: the image, then its nearest training examples.
 
-    Examples of the predicted class have a blue frame, others a red one.
+    Examples of the most probable class have a blue frame, others an orange one. An
+    image that is like no class is called "none of these".
     """
     columns = 1 + max(len(row.examples) for row in rows)
     with figure(1.5 * columns + 0.4, 1.85 * len(rows) + 0.5) as drawing:
         drawing.suptitle(
-            "Images and nearest training examples (blue: predicted class)",
+            "Images and nearest training examples\n"
+            "(blue: of the most probable class, orange: of another class)",
             fontsize=9,
         )
         grid = drawing.subplots(len(rows), columns, squeeze=False)
         for axes, row in zip(grid, rows, strict=True):
             for unused in axes:
                 unused.set_axis_off()
-            _show(axes[0], row.picture, f"{row.predicted} {row.probability:.0%}", row.name, None)
+            title = f"{row.predicted} {row.probability:.0%}" if row.is_known else "none of these"
+            _show(axes[0], row.picture, title, row.name, None)
             for panel, (picture, label, cosine) in zip(axes[1:], row.examples, strict=False):
                 colour = PALETTE[0] if label == row.predicted else PALETTE[1]
                 _show(panel, picture, label, f"cosine {cosine:.2f}", colour)
