@@ -144,6 +144,16 @@ def test_why_shows_the_nearest_examples(adapted, tmp_path, drawn):
     assert Path("why.png").read_bytes() == before
 
 
+@pytest.mark.parametrize("command", ["eval", "export", "inspect", "merge"])
+def test_commands_for_runs_say_what_an_adapted_folder_is(adapted, command):
+    said = "birds: expected a run of nsl train, got a classifier of nsl adapt. It is for `nsl pred"
+    assert said in one_line(adapted(command, "birds"))
+    Path("birds/model.onnx").touch()
+    assert "`nsl predict birds IMAGE...`; birds/model.onnx is its export." in one_line(
+        adapted(command, "birds")
+    )
+
+
 def test_why_calls_an_image_none_of_these_as_the_text_does(adapted, drawn):
     Image.new("RGB", (40, 40), (255, 255, 0)).save("yellow.png")
     done = adapted("predict", "birds", "yellow.png", "--why", "why.png")

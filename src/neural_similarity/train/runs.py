@@ -61,6 +61,9 @@ __all__ = [
 MAY_DIFFER = ("data_dir", "device", "workers")
 """Settings that a run may go on with other values of: they do not decide its result."""
 
+# The files by which adapt/output_folder.py knows an adapted classifier: imports go down only.
+_ADAPTED = ("model.safetensors", "labels.json")
+
 _Config = TypeVar("_Config", bound=Settings)
 
 
@@ -114,6 +117,7 @@ class RunFolder(Generic[_Config]):
             names = ", ".join(str(path / name) for name in run_names(path))
             raise RunError(f"{path}: expected one run, got a folder of several: {names}.")
         if not file.is_file():
+            _check_not_adapted(path, COMMANDS[kind])
             raise RunError(
                 f"{path}: expected a run, got a folder without config.json. `{COMMANDS[kind]} "
                 f"--out {path}` makes one."
@@ -285,6 +289,16 @@ class Run(RunFolder[TrainConfig]):
             return copies["test"]
         # Test images of a run that set training images apart: a part of those, or data apart.
         return copies["train"] if images.fingerprint == training_copy(self.config) else None
+
+
+def _check_not_adapted(folder: Path, command: str) -> None:
+    if all((folder / name).is_file() for name in _ADAPTED):
+        onnx = folder / "model.onnx"
+        export = f"; {onnx} is its export" if onnx.is_file() else ""
+        raise RunError(
+            f"{folder}: expected a run of {command}, got a classifier of nsl adapt. It is for `nsl "
+            f"predict {folder} IMAGE...`{export}."
+        )
 
 
 def here_and_now(world: World) -> dict[str, Any]:
