@@ -90,13 +90,16 @@ def test_adapt_writes_everything_and_says_how_good_it_is(run, tmp_path):
     assert sorted(path.name for path in Path("birds").iterdir()) == FILES
     assert re.search(r"kind 1 +3 +3 +\d", done.out)
     assert re.search(
-        r"method \w+: accuracy [\d.]+% \(95% interval [\d.]+% – [\d.]+%\), by 5-fold", done.out
+        r"method (\w+), by 5-fold cross-validation of 12 images:\ncorrect in tests: ([\d.]+%)\n"
+        r"estimated on new images: [\d.]+% \(95% interval [\d.]+% – [\d.]+%\), corrected as the "
+        r"report explains\n(.*\n)*compared: (.*, )?\1 \2",
+        done.out,
     )
     assert re.search(
         r"compared: linear [\d.]+%, ridge [\d.]+%, proto [\d.]+%, static [\d.]+%\n", done.out
     )
-    assert re.search(r"left out: .*method 'dynamic' needs a backbone with a dynamic sim", done.out)
-    assert re.search(r"left out: .*method 'laplace' needs the classifier of base", done.out)
+    assert re.search(r"left out: dynamic: needs a backbone with a dynamic similarity\n", done.out)
+    assert re.search(r"left out: laplace: needs the classifier that the backbone", done.out)
     assert not list(tmp_path.glob(".writing*"))
     labels = json.loads(Path("birds/labels.json").read_text())
     assert labels["classes"] == ["kind 0", "kind 1", "kind 2"]
@@ -115,8 +118,8 @@ def test_what_takes_minutes_is_left_out_with_a_word(run, monkeypatch):
     done = run("adapt", "mine", "--out", "birds", *PLAIN, "--no-onnx")
     assert done.code == 0, done.err
     assert re.search(r"compared: linear [\d.]+%, ridge [\d.]+%, proto [\d.]+%\n", done.out)
-    assert re.search(r"static \(.* takes minutes .* with --method static", done.out)
-    assert "takes minutes on a backbone of" in Path("birds/report.html").read_text()
+    assert re.search(r"left out: static: takes minutes .* with --method static", done.out)
+    assert "takes minutes on this backbone" in Path("birds/report.html").read_text()
 
 
 def test_one_image_a_class(run, tmp_path):
@@ -125,10 +128,24 @@ def test_one_image_a_class(run, tmp_path):
             extra.unlink()
     done = run("adapt", "mine", "--out", "birds", "--backbone", "plain.safetensors", "--no-onnx")
     assert done.code == 0, done.err
-    assert "accuracy could not be estimated" in done.out
+    assert "\nmethod linear\nNot tested: every class has a single image. So the acc" in done.out
     assert sorted(path.name for path in Path("birds").iterdir()) == [
         name for name in FILES if not name.endswith(("png", "onnx"))
     ]
+
+
+def test_fewer_folds_than_asked_for_are_named(run):
+    quick = ("adapt", "mine", *PLAIN, "--method", "proto", "--no-onnx", "--out", "birds")
+    done = run(*quick, "--folds", 50)
+    assert "\nfolds: 5 instead of 50; no class has more images that differ\n" in done.out
+    assert "folds:" not in run(*quick, "--folds", 5, "--force").out
+
+
+def test_a_copy_in_another_class_is_one_group(run):
+    image = sorted(Path("mine/kind 0").iterdir())[0]
+    shutil.copy(image, "mine/kind 1/copy.png")
+    done = run("adapt", "mine", *PLAIN, "--method", "proto", "--no-onnx", "--out", "birds")
+    assert "\ncopies with different labels: 1 group, in the report\n" in done.out
 
 
 def test_features_that_are_no_numbers_end_in_one_line(run, tmp_path):

@@ -62,7 +62,7 @@ class Candidates:
         for method in methods:
             extractor = backbones.get(method)
             if extractor is None:
-                self._leave_out(method, None, "no backbone")
+                self._leave_out(method, None, "has no backbone")
             elif self._suits(method, extractor):
                 if extractor not in embedded:
                     cache = open_cache(extractor)
@@ -95,8 +95,8 @@ class Candidates:
         if self.method != "auto":
             raise RunError(
                 f"FewShotClassifier: expected a backbone that suits the method, got "
-                f"{backbone.name if backbone else None}: {reason}. Choose another method or "
-                f"backbone."
+                f"{backbone.name if backbone else None}: method {method!r} {reason}. Choose "
+                f"another method or backbone."
             )
         self.left_out[method] = reason
 

@@ -240,10 +240,24 @@ def test_one_fold_is_not_tested():
     points, labels = clusters(2, 4)
     found = cross_validate({"means": _Means(points, labels, 2)}, labels, 2, 1, seed=0)
     assert not found.is_tested
-    assert found.note.startswith("Not tested")
+    assert found.note.startswith("Not tested: cross-validation was skipped (1 fold). So the acc")
     assert (found.accuracy, found.interval, found.before, found.after) == (None, None, None, None)
     assert found.predicted.tolist() == [-1] * 8
     assert len(found.misclassified(labels)) == 0
+
+
+@pytest.mark.parametrize(
+    ("images", "groups", "reason"),
+    [
+        (1, [0, 1], "every class has a single image"),
+        (2, [0, 0, 1, 1], "near-identical images count as one, so every class has a single image"),
+    ],
+)
+def test_the_reason_why_nothing_was_tested(images, groups, reason):
+    points, labels = clusters(2, images)
+    means = {"means": _Means(points, labels, 2)}
+    found = cross_validate(means, labels, 2, 5, seed=0, groups=torch.tensor(groups))
+    assert found.note.startswith(f"Not tested: {reason}. So the accuracy")
 
 
 def test_results_are_kept_as_plain_values():

@@ -65,25 +65,25 @@ def make_adapter(method: str, data: TrainingImages, static: StaticOptions | None
 def can_adapt(
     method: str, backbone: FeatureExtractor, static: StaticOptions | None = None
 ) -> str | None:
-    """The reason why a method does not work on a backbone; None if it does."""
+    """What a method needs that a backbone lacks, as in "needs ..."; None if it works."""
     if method == "laplace":
         return _no_prior(backbone)
     dynamic = any(isinstance(part, DynamicLayer) for part in backbone.module.modules())
     if method == "dynamic" and not dynamic:
-        return "method 'dynamic' needs a backbone with a dynamic similarity"
+        return "needs a backbone with a dynamic similarity"
     if method == "static" and dynamic:
-        return "method 'static' needs a backbone without a dynamic similarity"
+        return "needs a backbone without a dynamic similarity"
     if method in ("static", "dynamic") and is_switched_off(backbone.module):
         return (
-            f"method {method!r} needs an active similarity, and that of the backbone is switched "
-            f"off; choose it with neural_similarity.set_similarity(module, name)"
+            "needs an active similarity, and that of the backbone is switched off; choose it with "
+            "neural_similarity.set_similarity(module, name)"
         )
     if method != "static":
         return None
     try:
         tuned_part(backbone, static or StaticOptions())
     except AttachError as error:
-        return f"method 'static' needs layers that can have a similarity ({error})"
+        return f"needs layers that can have a similarity ({error})"
     return None
 
 
@@ -92,22 +92,15 @@ def takes_long(method: str, backbone: FeatureExtractor) -> str | None:
     work = _tuned_work(backbone) if method == "static" else 0
     if work <= _MOST_WORK:
         return None
-    return (
-        f"method {method!r} takes minutes on a backbone of {work / 1e6:,.0f} million multiply-adds "
-        f"an image in the tuned layers and above, more than {_MOST_WORK / 1e6:,.0f} million; "
-        f"choose it with --method {method}, or method={method!r}"
-    )
+    return f"takes minutes on this backbone; choose it with --method {method}, or method={method!r}"
 
 
 def _no_prior(backbone: FeatureExtractor) -> str | None:
     rows = backbone.base_classifier
     if rows is None:
-        return (
-            "method 'laplace' needs the classifier of base classes that the backbone was trained "
-            "with, which is unknown here"
-        )
+        return "needs the classifier that the backbone was trained with"
     if len(rows) < 2:
-        return "method 'laplace' needs a backbone that was trained on two base classes or more"
+        return "needs a backbone that was trained on two base classes or more"
     return None
 
 

@@ -64,7 +64,7 @@ def cross_validate(
     parts = fold_numbers(labels, folds, seed, groups)
     count = int(parts.max()) + 1
     if count < 2:
-        return _untested(names, n_way, labels, groups)
+        return _untested(names, n_way, labels, groups, _why_untested(labels, folds))
     total = count * len(names) + (count if count > 2 else 0)
     scores = {name: torch.zeros(len(labels), n_way) for name in names}
     for number in range(count):
@@ -188,7 +188,17 @@ def _notes(names: list[str], extrapolated: bool, untested: int, duplicates: int)
     return notes
 
 
-def _untested(names: list[str], n_way: int, labels: Tensor, groups: Tensor) -> CrossValidation:
+def _why_untested(labels: Tensor, folds: int) -> str:
+    if folds < 2:
+        return "cross-validation was skipped (1 fold)"
+    if labels.bincount().max() == 1:
+        return "every class has a single image"
+    return "near-identical images count as one, so every class has a single image"
+
+
+def _untested(
+    names: list[str], n_way: int, labels: Tensor, groups: Tensor, reason: str
+) -> CrossValidation:
     choice = "" if len(names) == 1 else f" Method {names[0]!r} was used without a comparison."
     duplicates, conflicts = _duplicates(groups, labels)
     return CrossValidation(
@@ -200,8 +210,8 @@ def _untested(names: list[str], n_way: int, labels: Tensor, groups: Tensor) -> C
         by_method={},
         confusion=np.zeros((n_way, n_way), np.int64),
         temperature=1.0,
-        note="Not tested: every class has a single image, or there was one fold. So the accuracy "
-        "could not be estimated, and confidences are not calibrated." + choice,
+        note=f"Not tested: {reason}. So the accuracy could not be estimated, and confidences are "
+        f"not calibrated.{choice}",
         predicted=np.full(len(labels), NEVER, np.int64),
         confidence=np.zeros(len(labels)),
         duplicates=duplicates,

@@ -18,24 +18,33 @@ def print_result(classifier: FewShotClassifier, out: Path) -> None:
     if validation.tested:
         print_table(CLASS_COLUMNS, class_rows(classifier))
         print_line(
-            f"method {validation.method}: {accuracy_text(validation)}, by {validation.folds}-fold "
-            f"cross-validation of {validation.tested} images"
+            f"method {validation.method}, by {validation.folds}-fold cross-validation of "
+            f"{validation.tested} images:"
         )
+        print_line(f"correct in tests: {validation.by_method[validation.method]:.1%}")
+        estimate = accuracy_text(validation).removeprefix("accuracy ")
+        print_line(f"estimated on new images: {estimate}, corrected as the report explains")
+        if validation.folds < classifier.folds:
+            print_line(
+                f"folds: {validation.folds} instead of {classifier.folds}; no class has more "
+                f"images that differ"
+            )
     else:
         print_table(CLASS_COLUMNS[:2], [row[:2] for row in class_rows(classifier)])
-        print_line(f"method {validation.method}: {validation.note}")
+        print_line(f"method {validation.method}")
+        print_line(validation.note)
     if len(validation.by_method) > 1:
         print_line(
             "compared: " + ", ".join(f"{n} {a:.1%}" for n, a in validation.by_method.items())
         )
     for name, reason in validation.left_out.items():
-        print_line(f"left out: {name} ({reason})")
+        print_line(f"left out: {name}: {reason}")
     if validation.suspects:
         print_line(f"likely wrong labels: {len(validation.suspects)}, shown in the report")
     if validation.conflicts:
-        print_line(
-            f"copies with different labels: {len(validation.conflicts)} groups, in the report"
-        )
+        count = len(validation.conflicts)
+        groups = "1 group" if count == 1 else f"{count} groups"
+        print_line(f"copies with different labels: {groups}, in the report")
     if classifier.backbone is None and (hint := missing_hint()):
         print_line(hint)
     print_line(f"{out}: see {out / 'report.html'}; {predict_command(classifier, out, 'IMAGE...')}")
