@@ -141,6 +141,15 @@ def test_fewer_folds_than_asked_for_are_named(run):
     assert "folds:" not in run(*quick, "--folds", 5, "--force").out
 
 
+def test_images_beside_the_class_folders_are_named(run):
+    image = sorted(Path("mine/kind 0").iterdir())[0]
+    for name in ("b.PNG", "a.png", ".hidden.png", "notes.txt"):
+        shutil.copy(image, Path("mine") / name)
+    done = run("adapt", "mine", *PLAIN, "--method", "proto", "--no-onnx", "--out", "birds")
+    assert done.code == 0
+    assert "2 image(s) skipped that lie beside the class folders, the first is 'a.png'" in done.err
+
+
 def test_a_copy_in_another_class_is_one_group(run):
     image = sorted(Path("mine/kind 0").iterdir())[0]
     shutil.copy(image, "mine/kind 1/copy.png")

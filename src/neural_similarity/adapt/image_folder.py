@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from pathlib import Path
 
 from ..data import FolderSet
 from ..data.folders import read_folder
+from ..data.images import EXTENSIONS
 from ..data.sets.imagefolder import INFO as IMAGEFOLDER
 from ..errors import DataError
 from .output_folder import is_adapted
 
 __all__ = ["read_classes"]
+
+_LOGGER = logging.getLogger("neural_similarity")
 
 
 def read_classes(folder: Path) -> FolderSet:
@@ -35,6 +39,7 @@ def read_classes(folder: Path) -> FolderSet:
             raise DataError(
                 f"{folder}: expected class names in UTF-8, got {name!r}. Rename the folder."
             )
+    _report_beside(folder)
     dataset = read_folder(IMAGEFOLDER, folder, names, 1)
     counts = Counter(dataset.labels.tolist())
     empty = [name for number, name in enumerate(names) if not counts[number]]
@@ -44,3 +49,20 @@ def read_classes(folder: Path) -> FolderSet:
             f"{', '.join(repr(name) for name in empty)}. Add images or remove the folder."
         )
     return dataset
+
+
+def _report_beside(folder: Path) -> None:
+    """Warn of images that lie in no class folder."""
+    names = sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.name.lower().endswith(EXTENSIONS)
+        and not path.name.startswith(".")
+        and not path.is_dir()
+    )
+    if names:
+        _LOGGER.warning(
+            "neural_similarity: %s: %d image(s) skipped that lie beside the class folders, the "
+            "first is %r. Move them into a class.",
+            folder, len(names), names[0],
+        )  # fmt: skip
