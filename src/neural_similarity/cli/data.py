@@ -44,16 +44,20 @@ def list_(data_dir: DataDir = None) -> None:
     root = data_directory(data_dir)
     table = Table("name", "kind", "here", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("description and source", overflow="fold")
+    by_hand = []
     for name in list_datasets():
         info, source = dataset_info(name), SOURCES.get(name)
         is_built_in = source is not None and not source.names
+        if source is None or (source.names and not source.files):
+            by_hand.append(name)
         here = "always" if is_built_in else "yes" if source and find(source, root) else "no"
         table.add_row(name, info.kind, here, f"{info.description}\n{info.home}")
     # Lines are wrapped for a terminal only.
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200)
     console.print(table)
     print_line()
-    print_line(f"Data sets are looked up in {root}. To download one: nsl data get NAME")
+    print_line(f"Data sets are looked up in {root.absolute()}.")
+    print_line(f"To download one: nsl data get NAME (not {', '.join(by_hand)})")
 
 
 @app.command()
