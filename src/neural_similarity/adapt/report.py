@@ -55,8 +55,8 @@ def _result(classifier: FewShotClassifier, dataset: FolderSet) -> Iterator[Part]
     }
     if (limit := classifier.model_.largest_distance) is not None:
         facts["none of these"] = (
-            f"an image at a distance above {limit:.3f} from every class; of new images of the "
-            f"classes, some 5% are"
+            f"images at a distance above {limit:.3f} from every class; about 5% of new images of "
+            f"your classes are rejected by mistake"
         )
     yield Facts(facts)
     yield Text(validation.note)

@@ -68,9 +68,9 @@ def adapt(
         str | None,
         typer.Option(
             help="With --method static: the layers that get a similarity. 50% is the last half of "
-            "them (default: the last third); conv1,conv2 are layers whose names end so; all-conv "
-            "is all convolutions; anything else is a regular expression over whole names. nsl "
-            "inspect lists the names.",
+            "them (default: the last third). conv1,conv2 are the layers whose names end in conv1 "
+            "or conv2. all-conv is all convolutions. Anything else is a regular expression over "
+            "whole names. Names are those of named_modules() in PyTorch.",
             show_default=False,
         ),
     ] = None,

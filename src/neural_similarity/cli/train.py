@@ -65,7 +65,7 @@ def train(
     ] = None,
     similarity_epochs: Annotated[
         float | None,
-        typer.Option(help="With --from: first train the similarity alone, for so many epochs."),
+        typer.Option(help="With --from: epochs at the beginning that train the similarity alone."),
     ] = None,
     recipe: Annotated[
         str | None,
