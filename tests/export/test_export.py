@@ -158,6 +158,19 @@ def test_what_is_not_equal_is_not_written(model, error, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_ctrl_c_that_the_exporter_wraps_is_still_ctrl_c(tmp_path, monkeypatch):
+    def write(*arguments):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise RuntimeError("failed to export") from error
+
+    monkeypatch.setattr(torch_export, "write", write)
+    with pytest.raises(KeyboardInterrupt):
+        export_model(nn.Flatten(), torch.randn(2, 4, 3), tmp_path / "model.pt2", "torch-export")
+    assert not list(tmp_path.iterdir())
+
+
 class TwoOutputs(nn.Module):
     """Scores, and how far away the input is."""
 

@@ -102,6 +102,8 @@ def export_model(
         except OSError:  # the disk's, which names the file
             raise
         except Exception as error:
+            if _is_interrupt(error):
+                raise KeyboardInterrupt from error
             reason = _first_line(error).replace(str(file), str(target))
             raise ExportError(
                 f"export: expected a network that {format} can express, got "
@@ -183,6 +185,13 @@ def _largest_difference(
                 )
             largest = max(largest, difference)
     return largest
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: PyTorch's exporter may wrap it in one of its own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _first_line(error: Exception) -> str:
