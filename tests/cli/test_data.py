@@ -58,7 +58,7 @@ def test_list(run, server, tmp_path, monkeypatch):
     assert here(before)["cifar10"] == "no"
     assert "https://github.com/zalandoresearch" in before.out
     assert f"Data sets are looked up in {tmp_path / 'data'}.\n" in before.out
-    assert "nsl data get NAME (not imagefolder, imagenet, mini-imagenet)\n" in before.out
+    assert "nsl data get NAME (not imagefolder, imagenet, mini-imagenet" in before.out
     run("get", "cifar10", "--data-dir", tmp_path / "mine")
     assert here(run("list"))["cifar10"] == "no"
     assert here(run("list", "--data-dir", tmp_path / "mine"))["cifar10"] == "yes"
