@@ -1,10 +1,10 @@
-// Depthwise convolutions with a diagonal similarity: there is no matrix product, so nothing is gained
-// by a panel. Sums over the taps stay in registers, and each gradient is found in the same pass.
+// Depthwise convolutions with a diagonal similarity: there is no matrix product, so nothing is
+// gained by a panel. Sums over the taps stay in registers, and all gradients are found in one pass.
 #pragma once
 
 #include <vector>
 
-#include "panel.h"
+#include "positions.h"
 
 namespace {
 

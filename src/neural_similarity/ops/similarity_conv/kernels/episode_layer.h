@@ -81,7 +81,7 @@ void scale_columns(const EpisodeLayer& g, const T* columns, const T* factors, T*
 }
 
 // Kernels in the order of a patch: rows of taps and channels, filled up with zeros to whole
-// vectors.  kSlab vectors, which fit the registers, are a slab; a slab has its part of every kernel.
+// vectors.  kSlab vectors, which fit the registers, are a slab; it has a part of every kernel.
 constexpr int64_t kSlab = 12;
 
 template <typename T>

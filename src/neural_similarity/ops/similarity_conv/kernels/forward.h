@@ -5,6 +5,7 @@
 
 #include "depthwise.h"
 #include "images.h"
+#include "panel.h"
 #include "weights.h"
 
 namespace {

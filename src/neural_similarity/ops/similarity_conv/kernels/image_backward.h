@@ -62,8 +62,8 @@ void gradient_rows(int64_t rows, const T* x, const int64_t* places, int64_t coun
   gradient_tile<T, R>(x, places, count, offsets, gy, gy_row, to, add);
 }
 
-// Returns <weight, gradient>, and adds scale * gradient to gw, unless null. The size is a multiple of
-// kColumns.
+// Returns <weight, gradient>, and adds scale * gradient to gw, unless null. The size is a multiple
+// of kColumns.
 template <typename T>
 inline T dot_and_add(const T* weight, const T* gradient, T scale, T* gw, int64_t size) {
   constexpr int width = Vec<T>::size();

@@ -30,8 +30,8 @@ bool finite_kernels(const Tensor& weight, const SimilarityView<T>& view) {
 // A batch is taken in pieces whose padded copies fit the second-level cache: some images, or a band
 // of rows of one image.
 //
-// At the upper and lower edge, whole rows of taps lie in the padding. They are skipped if zeros make
-// no difference there: with `finite` factors.
+// At the upper and lower edge, whole rows of taps lie in the padding. They are skipped if zeros
+// make no difference there: with `finite` factors.
 template <typename T>
 class Bands {
  public:

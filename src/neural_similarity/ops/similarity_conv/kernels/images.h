@@ -1,7 +1,7 @@
 // Images that lie plane by plane in memory (NCHW), and the kernels' order, with channels last.
 //
-// A copy of a whole batch would leave the caches twice, and its memory is new each time. So a worker
-// copies a few images at a time, into memory that it keeps, and uses them at once.
+// A copy of a whole batch would leave the caches twice, and its memory is new each time. So a
+// worker copies a few images at a time, into memory that it keeps, and uses them at once.
 #pragma once
 
 #include <ATen/Parallel.h>

@@ -16,8 +16,9 @@
 // into a gradient of the weights that each thread owns.
 //
 // Layout.  Input, output and their gradients are channels-last, so that a patch element is a run of
-// channels; if they are not, a worker copies a few images at a time (images.h).  Panels cover a *block of taps* at a time: with many channels
-// that bounds the panel and keeps a column tile of the weights in the first-level cache.
+// channels; if they are not, a worker copies a few images at a time (images.h).  Panels cover a
+// *block of taps* at a time: with many channels that bounds the panel and keeps a column tile of
+// the weights in the first-level cache.
 //
 // Results depend on the number of threads (partial sums) but on nothing else that varies.
 
@@ -99,8 +100,9 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Ten
 
 }  // namespace
 
-Tensor neural_similarity::forward(const Tensor& input, const Tensor& weight, const Tensor& similarity,
-                                  IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups,
+Tensor neural_similarity::forward(const Tensor& input, const Tensor& weight,
+                                  const Tensor& similarity, IntArrayRef stride,
+                                  IntArrayRef padding, IntArrayRef dilation, int64_t groups,
                                   int64_t similarity_groups) {
   const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups,
                                  similarity_groups);

@@ -12,7 +12,8 @@ namespace {
 template <typename T>
 bool worth_planes(const Geometry& g, const Tensor& similarity) {
   return g.depthwise() && !g.full && !g.shared && g.factor_w == g.out_w && !g.taps_last &&
-      g.stride_w == 1 && g.channels < Vec<T>::size() && g.out_w >= Vec<T>::size() && similarity.stride(-1) == 1;
+      g.stride_w == 1 && g.channels < Vec<T>::size() && g.out_w >= Vec<T>::size() &&
+      similarity.stride(-1) == 1;
 }
 
 // y[q] += weight * (m[q] * x[q])
@@ -157,7 +158,8 @@ void backward_planes(const Geometry& g, const Tensor& grad_output, const Tensor&
           to_w[c * g.taps() + k] += reverse_weighted(
               gy + c * g.places() + p * g.out_w, w[c * g.taps() + k],
               factors_of<T>(g, similarity, n, c, p, k), planes.under(c, p, k),
-              const_cast<T*>(factors_of<T>(g, to_m, n, c, p, k)), gradients.under(c, p, k), g.out_w);
+              const_cast<T*>(factors_of<T>(g, to_m, n, c, p, k)), gradients.under(c, p, k),
+              g.out_w);
         });
         gradients.store(to_x.mutable_data_ptr<T>() + sample);
       }

@@ -81,8 +81,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> predictor_forward(
   return {output, u, inverse, z, first_rows, last_rows};
 }
 
-// Returns the gradients of input (empty unless asked for), weight, gain and bias of the first layer,
-// weight, gain and bias of the last.
+// Returns the gradients of input (empty unless asked for), of weight, gain and bias of the first
+// layer, and of weight, gain and bias of the last.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> predictor_backward(
     const Tensor& grad_output, const Tensor& input, const Tensor& first_weight,
     const Tensor& first_gain, const Tensor& first_bias, double first_eps,

@@ -59,7 +59,7 @@ class ChannelSums {
     for (int64_t i = 0; i < period_; ++i) {
       shifts_[i] = static_cast<T>(values[i % channels_]);
     }
-    shift.assign(shifts_.begin(), shifts_.begin() + channels_);  // as rounded: it is what is taken off
+    shift.assign(shifts_.begin(), shifts_.begin() + channels_);  // as rounded, as it is taken off
   }
 
   void add(const T* f, const T* h, int64_t positions) {

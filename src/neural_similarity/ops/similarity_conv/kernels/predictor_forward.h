@@ -96,7 +96,9 @@ class FirstLayer {
   }
 
  private:
-  int64_t input_rows(int64_t rows) const { return (rows - 1) * g_.rows.stride + g_.rows.reach() + 1; }
+  int64_t input_rows(int64_t rows) const {
+    return (rows - 1) * g_.rows.stride + g_.rows.reach() + 1;
+  }
 
   // One over the lengths: squares summed over channels, then columns, then rows of the kernel.
   void lengths(const T* x, int64_t rows, T* squares, T* inverse) const {

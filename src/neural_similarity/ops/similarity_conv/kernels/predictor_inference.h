@@ -1,8 +1,8 @@
 // The predictor in evaluation mode, when BatchNorm is a part of the weights:
 //   h = relu((W1 * x) / |patch| + b1),   output = W2 * h + b2
 //
-// One walk over the batch, a band of rows at a time. Hidden rows that two bands share are kept for the
-// second one; only where another thread goes on are they computed twice.
+// One walk over the batch, a band of rows at a time. Hidden rows that two bands share are kept for
+// the second one; only where another thread goes on are they computed twice.
 #pragma once
 
 #include <vector>
@@ -35,7 +35,8 @@ std::vector<Band> inference_bands(const PredictorGeometry& g, int64_t row_bytes)
   const int64_t rows = g.rows.output, most = std::max(kBandBytes / row_bytes, kFewest);
   const int64_t bands_per_image =
       std::max(ceil_div(rows, most), at::get_num_threads() / g.batch);
-  const int64_t cuts = std::clamp<int64_t>(bands_per_image, 1, std::max<int64_t>(rows / kFewest, 1));
+  const int64_t most_bands = std::max<int64_t>(rows / kFewest, 1);
+  const int64_t cuts = std::clamp<int64_t>(bands_per_image, 1, most_bands);
   std::vector<Band> bands;
   for (int64_t i = 0; i < g.batch * cuts; ++i) {
     const int64_t cut = i % cuts;
@@ -133,7 +134,7 @@ class PredictorInference {
   std::vector<int64_t> from_, taps_, at_;
 };
 
-// Weights and their shifts; `first_kernels` and `last_kernels` are predictor_kernels of the weights.
+// Weights and their shifts; `first_kernels` and `last_kernels` are predictor_kernels of them.
 Tensor predictor_inference(const Tensor& input, const Tensor& first, const Tensor& first_kernels,
                            const Tensor& first_shift, const Tensor& last,
                            const Tensor& last_kernels, const Tensor& last_shift,

@@ -224,7 +224,8 @@ void convolve(const Windows<T>& windows, int64_t count, const TileKernels<T>& ke
     const int64_t tap_size = windows.channels * TileKernels<T>::stored(tile);
     const int64_t bytes = std::max<int64_t>(tap_size * static_cast<int64_t>(sizeof(T)), 1);
     const int64_t step = std::max<int64_t>(kKernelBytes / bytes, 1);
-    const int64_t most = tile.vectors == 0 ? kDots : tile.vectors == 1 ? kMostRows<1> : kMostRows<2>;
+    const int64_t most =
+        tile.vectors == 0 ? kDots : tile.vectors == 1 ? kMostRows<1> : kMostRows<2>;
     const int64_t cuts = ceil_div(count, most);
     for (int64_t tap = 0; tap < kernels.taps(); tap += step) {
       const int64_t taps = std::min(step, kernels.taps() - tap);

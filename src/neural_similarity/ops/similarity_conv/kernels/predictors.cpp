@@ -12,7 +12,7 @@
 
 namespace {
 
-// A dynamic layer in evaluation mode: the similarity is what predictor_inference returns plus `start`.
+// A dynamic layer in evaluation mode: M is what predictor_inference returns plus `start`.
 Tensor layer_inference(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias,
                        const Tensor& start, const Tensor& first, const Tensor& first_kernels,
                        const Tensor& first_shift, const Tensor& last, const Tensor& last_kernels,
