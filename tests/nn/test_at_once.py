@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.networks import disturb_norms
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,12 +26,7 @@ SPHERE = ns.SpherePredictor(hidden=5, first_scale=1, last_scale=1)
 def layer(name="same", predictor=SPHERE, **options):
     torch.manual_seed(0)
     conv = ns.nn.DynamicConv2d(4, 6, **LAYERS[name], predictor=predictor, **options)
-    for norm in conv.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            nn.init.uniform_(norm.weight, 0.5, 2)
-            nn.init.uniform_(norm.bias, 0.5, 1)
-            nn.init.normal_(norm.running_mean, std=0.1)
-            nn.init.uniform_(norm.running_var, 0.5, 2)
+    disturb_norms(conv)
     return conv.double().eval()
 
 

@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
+from support.networks import disturb_norms
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,12 +26,7 @@ GEOMETRIES = {
 def layer(predictor="sphere", geometry="same", dtype=torch.float64):
     torch.manual_seed(0)
     conv = ns.nn.DynamicConv2d(4, 6, **GEOMETRIES[geometry], predictor=PREDICTORS[predictor])
-    for norm in conv.modules():
-        if isinstance(norm, nn.BatchNorm2d):
-            nn.init.uniform_(norm.weight, 0.5, 2)
-            nn.init.uniform_(norm.bias, 0.5, 1)
-            nn.init.normal_(norm.running_mean, std=0.1)
-            nn.init.uniform_(norm.running_var, 0.5, 2)
+    disturb_norms(conv)
     return conv.to(dtype).eval()
 
 

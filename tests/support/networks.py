@@ -141,3 +141,13 @@ def small_model(name, similarity=None, num_classes=5, **options):
     sizes = {**small_options(name), **options}
     model = ns.create_model(name, num_classes, similarity, 2, side, **sizes).double()
     return model, torch.randn(8, 2, side, side, dtype=torch.float64)
+
+
+def disturb_norms(model: nn.Module) -> None:
+    """Give every BatchNorm parameters and statistics that are not those of the start."""
+    for norm in model.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            nn.init.uniform_(norm.weight, 0.5, 2)
+            nn.init.uniform_(norm.bias, 0.5, 1)
+            nn.init.normal_(norm.running_mean, std=0.1)
+            nn.init.uniform_(norm.running_var, 0.5, 2)

@@ -25,8 +25,8 @@ from neural_similarity.train import (
 )
 from neural_similarity.train.build import build_data, training_augment
 from neural_similarity.train.ingredients.losses import classification_loss
+from neural_similarity.train.ingredients.recipes import RECIPES, with_recipe
 from neural_similarity.train.ingredients.schedules import SCHEDULES
-from neural_similarity.train.recipes import RECIPES, with_recipe
 from neural_similarity.train.task import Classification
 
 TINY = ("--set", "options.width=4", "--set", "options.hidden=8", "--set", "hidden=4")

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .shared.options import DataDir
-from .shared.printing import print_error, print_line, printable
+from .shared.printing import print_line, printable
+from .shared.signals import says_on_interrupt
 
 if TYPE_CHECKING:
     from ..data.fetching.get import Callback
 
 __all__ = ["app"]
 
-INTERRUPTED = 130
 
 app = typer.Typer(
     help="List, download and check data sets.",
@@ -85,12 +85,9 @@ def get(
     from ..data.fetching.get import get_data
 
     _check.known_name("data get", "NAME", name, list_datasets())
-    try:
-        with _bars() as callback:
-            result = get_data(name, data_directory(data_dir), force=force, callback=callback)
-    except KeyboardInterrupt:
-        print_error("interrupted; the same command continues where it stopped")
-        raise typer.Exit(INTERRUPTED) from None
+    message = "interrupted; the same command continues where it stopped"
+    with says_on_interrupt(message), _bars() as callback:
+        result = get_data(name, data_directory(data_dir), force=force, callback=callback)
     folder, check = result.folder, f"nsl data check {name}"
     messages = {
         "made": f"nothing to download ({dataset_info(name).layout}).",

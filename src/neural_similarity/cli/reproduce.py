@@ -10,11 +10,10 @@ import typer
 from typer.core import TyperGroup
 
 from .shared.experiments import Experiments, clone_folder, load_experiments
-from .shared.printing import print_error, print_line
+from .shared.printing import print_line
+from .shared.signals import says_on_interrupt
 
 __all__ = ["app"]
-
-INTERRUPTED = 130
 
 
 class TableGroup(TyperGroup):
@@ -166,22 +165,18 @@ def _run(
     folder = results or experiments.RESULTS
     if Path.cwd() != clone_folder():
         print_line(f"results: {folder.resolve()}, runs: {work.resolve()}")
-    with progress_bar(*TrainingBar.columns()) as bar:
+    message = "stopped. Run the same command to continue."
+    with says_on_interrupt(message), progress_bar(*TrainingBar.columns()) as bar:
         queue_bar = QueueBar(bar)
-        try:
-            experiments.run(
-                tables,
-                budget,
-                seeds,
-                [name.strip() for name in rows.split(",") if name.strip()],
-                work=work,
-                results=folder,
-                data_dir=data_dir,
-                log=print_line,
-                callback=queue_bar.training,
-                test_callback=queue_bar.tests,
-            )
-        except KeyboardInterrupt:
-            bar.stop()
-            print_error("stopped. Run the same command to continue.")
-            raise typer.Exit(INTERRUPTED) from None
+        experiments.run(
+            tables,
+            budget,
+            seeds,
+            [name.strip() for name in rows.split(",") if name.strip()],
+            work=work,
+            results=folder,
+            data_dir=data_dir,
+            log=print_line,
+            callback=queue_bar.training,
+            test_callback=queue_bar.tests,
+        )

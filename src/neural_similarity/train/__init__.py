@@ -7,8 +7,8 @@ from .commit import code_version
 from .config import TrainConfig
 from .distributed import World
 from .evaluate import Evaluation, evaluate
+from .ingredients.recipes import RECIPES, recipe_settings
 from .loop import train
-from .recipes import RECIPES, recipe_settings
 from .runs import Run, here_and_now
 
 __all__ = [

@@ -25,7 +25,7 @@ def wanted_settings(
     settings = merge_settings(settings, map(parse_setting, sets))
     if recipe is None:
         return settings
-    from ...train.recipes import with_recipe
+    from ...train.ingredients.recipes import with_recipe
 
     return with_recipe(recipe, settings)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .. import _check
+from ... import _check
 
 __all__ = ["RECIPES", "recipe_settings", "with_recipe"]
 
