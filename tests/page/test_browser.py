@@ -72,24 +72,33 @@ def card(name):
     return f'article[aria-label="{name}"]'
 
 
+def wait_for_count(page, selector, count):
+    page.wait_for_function(
+        "([selector, count]) => document.querySelectorAll(selector).length === count",
+        arg=[selector, count],
+    )
+
+
+def wait_for_focus(page, name):
+    page.wait_for_function("name => document.activeElement.dataset.name === name", arg=name)
+
+
 def test_three_classes_from_nothing_and_all_is_there_after_a_reload(server, open_page):
     page = open_page(server.address)
     assert "token" not in page.url
-    assert "Begin here" in page.inner_text("#view-teach .lead")
+    page.wait_for_selector("#view-teach .lead >> text=Begin here")
     for label, colour in COLOURS.items():
         page.fill("#new-class", label)
         page.press("#new-class", "Enter")
         page.wait_for_selector(card(label))
         files = {f"{seed}.png": picture(colour, seed) for seed in range(6)}
         drop(page, card(label), files | {"notes.txt": b"no picture"})
-        page.wait_for_function(
-            f"() => document.querySelectorAll('{card(label)} .picture').length === 6"
-        )
+        wait_for_count(page, f"{card(label)} .picture", 6)
     assert re.match(r"\d+\s% right on new pictures \(\d+\s% to \d+\s%\)", learned(page))
-    assert "notes.txt: It is not a picture" in page.inner_text("#notices")
+    page.wait_for_selector("#notices >> text=notes.txt: It is not a picture")
     page.reload()
     assert "right on new pictures" in learned(page)
-    assert page.locator(".picture").count() == 18
+    wait_for_count(page, ".picture", 18)
 
 
 def test_a_wrong_label_is_moved_and_the_matrix_opens_its_pictures(taught, open_page):
@@ -102,7 +111,7 @@ def test_a_wrong_label_is_moved_and_the_matrix_opens_its_pictures(taught, open_p
     page.wait_for_selector("text=No label looks wrong.")
     assert (taught.project.folder / "blue" / "wrong.png").exists()
     learned(page)
-    assert page.locator("td.wrong button").count() == 0
+    wait_for_count(page, "td.wrong button", 0)
 
 
 def test_a_picture_is_tried(taught, open_page):
@@ -113,7 +122,7 @@ def test_a_picture_is_tried(taught, open_page):
     page.wait_for_function(
         "() => document.querySelector('.verdict').textContent.startsWith('green')"
     )
-    assert page.locator(".answer .strip img").count() == 5
+    wait_for_count(page, ".answer .strip img", 5)
     drop(page, ".zone", {"odd.png": picture((250, 250, 10), 3)})
     page.wait_for_function(
         "() => document.querySelector('.verdict').textContent === 'None of these'"
@@ -133,15 +142,14 @@ def test_by_keyboard_alone(taught, open_page):
     page.wait_for_selector(card("rouge"))
     page.focus(f"{card('rouge')} header button")
     page.keyboard.press("Tab")
-    focused = "document.activeElement.dataset.name"
-    assert page.evaluate(focused) == "0.png"
+    wait_for_focus(page, "0.png")
     page.keyboard.press("ArrowRight")
-    assert page.evaluate(focused) == "1.png"
+    wait_for_focus(page, "1.png")
     page.keyboard.press("Space")
-    assert page.evaluate("document.activeElement.getAttribute('aria-selected')") == "true"
+    page.wait_for_function("() => document.activeElement.getAttribute('aria-selected') === 'true'")
     page.keyboard.press("Delete")
     page.wait_for_selector(f"{card('rouge')} .picture[data-name='1.png']", state="detached")
-    assert page.evaluate(focused) == "2.png"
+    wait_for_focus(page, "2.png")
     page.focus("#notices button:has-text('Undo')")
     page.keyboard.press("Enter")
     page.wait_for_selector(f"{card('rouge')} .picture[data-name='1.png']")
@@ -172,7 +180,7 @@ def test_an_undo_is_offered_only_as_long_as_it_is_possible(taught, open_page):
     page.click("text=Empty the bin")
     page.click("dialog >> text=Empty the bin")
     page.wait_for_selector("#notices >> text=Undo", state="detached")
-    assert page.locator("#notices .notice").count() == 0
+    wait_for_count(page, "#notices .notice", 0)
 
 
 def test_an_error_goes_with_the_next_one_or_the_next_success(taught, open_page):
@@ -181,11 +189,11 @@ def test_an_error_goes_with_the_next_one_or_the_next_success(taught, open_page):
         page.fill("#new-class", name)
         page.press("#new-class", "Enter")
         page.wait_for_selector(f"#notices >> text={words}")
-        assert page.locator("#notices .notice").count() == 1
+        wait_for_count(page, "#notices .notice", 1)
     page.fill("#new-class", "violet")
     page.press("#new-class", "Enter")
     page.wait_for_selector(card("violet"))
-    assert page.locator("#notices .notice").count() == 0
+    wait_for_count(page, "#notices .notice", 0)
     drop(page, card("violet"), {"notes.txt": b"no picture"})
     page.wait_for_selector("#notices >> text=1 file skipped")
     drop(page, card("violet"), {"new.png": picture(seed=3)})
@@ -249,7 +257,7 @@ def test_two_pages_see_each_other_and_markup_is_text(taught, open_page):
     taught.project.refresh()
     one.fill("#new-class", "👩‍🔬")
     one.press("#new-class", "Enter")
-    two.wait_for_function("() => document.querySelectorAll('article.class').length === 5")
+    wait_for_count(two, "article.class", 5)
     names = two.eval_on_selector_all(".class-name", "all => all.map((one) => one.value)")
     assert {name, "👩‍🔬"} < set(names)
     learned(two)
