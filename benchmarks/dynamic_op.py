@@ -16,19 +16,15 @@ from torch import Tensor
 from neural_similarity.ops import similarity_conv2d
 from neural_similarity.ops.similarity_conv import compiled, dispatch
 
+from .operands import DIRECTIONS, GROUPS, SHAPES, TAPS, Function, make, plain, step
 from .timing import Timing, race
 
-# (batch, channels, kernels, side), 3×3 with padding 1
-SHAPES = ((128, 32, 32, 32), (128, 64, 64, 16), (128, 128, 128, 8), (32, 64, 64, 56))
-TAPS = 9
-GROUPS = 4
 KINDS = ("diagonal", "unconstrained")
 NEWER_KINDS = (
     "diagonal per image",
     "unconstrained per image",
     f"diagonal, {GROUPS} groups of channels",
 )
-Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def run(rounds: int) -> dict[str, list[Timing]]:
@@ -49,32 +45,19 @@ def race_kinds(kinds: Sequence[str], rounds: int) -> dict[str, list[Timing]]:
             tensors = make(shape, kind)
             # A matrix at every position needs more multiply-adds: compare per multiply-add.
             work = 1 + TAPS / shape[2] if kind == "unconstrained" else 1.0
-            for direction in ("forward", "forward and backward"):
+            for direction in DIRECTIONS:
                 timings = race(contestants(kind, direction, tensors), rounds)
                 timings = [t if i == 0 else t.over(work) for i, t in enumerate(timings)]
                 tables[f"{kind}, {direction}, {shape}"] = timings
                 for t in timings:
                     ratios.setdefault((direction, t.name), []).append(t.ratio)
-        for direction in ("forward", "forward and backward"):
+        for direction in DIRECTIONS:
             tables[f"{kind}, {direction}, geometric mean over the shapes"] = [
                 Timing.of_ratio(name, statistics.geometric_mean(values))
                 for (where, name), values in ratios.items()
                 if where == direction
             ]
     return tables
-
-
-def make(shape: tuple[int, int, int, int], kind: str) -> tuple[Tensor, Tensor, Tensor]:
-    torch.manual_seed(0)
-    batch, channels, kernels, side = shape
-    last = torch.channels_last
-    input = torch.randn(batch, channels, side, side).to(memory_format=last)
-    weight = torch.randn(kernels, channels, 3, 3).to(memory_format=last)
-    taps: tuple[int, ...] = (GROUPS * TAPS,) if "groups" in kind else (TAPS,)
-    if "unconstrained" in kind:
-        taps = (TAPS, TAPS)
-    positions = (1, 1) if "image" in kind else (side, side)
-    return input, weight, torch.rand(batch, *taps, *positions)
 
 
 def contestants(
@@ -90,30 +73,9 @@ def contestants(
         functions["nine-fold filters"] = nine_fold
         if (deformable := load_deform_conv2d()) is not None:
             functions["deform_conv2d, no offset"] = deformable
-    wrap = backward if direction != "forward" else forward
-    runs = {name: wrap(function, tensors) for name, function in functions.items()}
+    runs = {name: step(direction, function, tensors) for name, function in functions.items()}
     runs["neural-similarity, pure"] = dispatch.only("panels")(runs["neural-similarity, pure"])
     return runs
-
-
-def forward(function: Function, tensors: tuple[Tensor, ...]) -> Callable[[], object]:
-    return torch.no_grad()(lambda: function(*tensors))
-
-
-def backward(function: Function, tensors: tuple[Tensor, ...]) -> Callable[[], object]:
-    leaves = [t.detach().requires_grad_() for t in tensors]
-    used = leaves[:2] if function is plain else leaves
-    with torch.no_grad():
-        direction = torch.ones_like(plain(*tensors))
-
-    def step() -> object:
-        return torch.autograd.grad(function(*leaves), used, direction)
-
-    return step
-
-
-def plain(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:
-    return F.conv2d(input, weight, padding=1)
 
 
 def ours(input: Tensor, weight: Tensor, similarity: Tensor) -> Tensor:

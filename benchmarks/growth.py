@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .dynamic_op import contestants, make
+from .dynamic_op import contestants
+from .operands import make
 from .timing import Timing, race
 
 BASE = {"batch": 32, "channels": 64, "side": 16}

@@ -19,6 +19,7 @@ from . import (
     static_episodes,
     static_step,
     throughput,
+    versions,
     wide_step,
 )
 from .timing import Timing
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark("static_step", "what does an attached static similarity cost?", static_step.run),
         Benchmark("dynamic_op", "how fast is the dynamic operation?", dynamic_op.run),
         Benchmark("image_op", "and per image, or in groups of channels?", dynamic_op.run_newer),
+        Benchmark("versions", "is the operation faster than it was?", versions.run),
         Benchmark("family", "how fast are the published layers beside unfold?", family.run),
         Benchmark("network_step", "what does a similarity cost a network?", network_step.run),
         Benchmark("inference", "and at inference, in PyTorch and as ONNX?", inference.run),

@@ -33,14 +33,19 @@ class Timing:
         return cls(name, float("nan"), ratio, float("nan"), float("nan"))
 
 
-def race(contestants: Mapping[str, Callable[[], object]], rounds: int = 15) -> list[Timing]:
+def race(
+    contestants: Mapping[str, Callable[[], object]],
+    rounds: int = 15,
+    clock: Callable[[], float] | None = None,
+) -> list[Timing]:
     """Run every contestant once a round, and divide its time by the first contestant's.
 
     The ratio is the median over rounds; low and high are its quartiles. The first two rounds are
-    not counted. With one thread, its seconds on the processor are counted, which other work on the
-    machine hardly changes.
+    not counted. Without a clock, one thread is measured by its seconds on the processor, which
+    other work on the machine hardly changes.
     """
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    if clock is None:
+        clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for round_number in range(rounds + 2):
         for name, run in contestants.items():

@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 import torch._dynamo.testing
+import torch.nn.functional as F
 from support.cases import Geometry
 from support.fast_cases import (
     BACKWARD,
@@ -170,6 +171,33 @@ def test_taps_last_in_memory(path: str, name: str, form: str, shared: bool) -> N
                 same(one, other, 1e-12)
         if mask[2] and turned.stride(axes) == 1 != turned.stride(-1):
             assert found[2].stride() == turned.stride()
+
+
+GAPS = {
+    "none": lambda M: M,
+    "columns": lambda M: F.pad(M, (1, 2))[..., 1:-2],
+    "rows": lambda M: F.pad(M, (0, 0, 1, 1))[..., 1:-1, :],
+    "taps": lambda M: torch.cat((M, M), -3).unflatten(-3, (2, -1))[..., 0, :, :, :],
+    "images": lambda M: M.repeat_interleave(2, 0)[::2],
+    "repeated image": lambda M: M[:1].expand_as(M),
+    "transposed": lambda M: M.mT.contiguous().mT,
+}
+"""A similarity whose factors are planes of memory, with gaps, and in other orders."""
+
+
+@pytest.mark.parametrize("gaps", GAPS)
+@pytest.mark.parametrize("form", FORMS[:2])
+def test_similarity_with_gaps_in_memory(path: str, form: str, gaps: str) -> None:
+    """Planes that no vector divides, and several blocks of positions an image."""
+    case = Geometry(3, 5, 7, (13, 11), (3, 3), padding=(1, 1))
+    x, weight, M = operands(case, form)
+    M = GAPS[gaps](M)
+    gy, *expected = everything(x, weight, M, case, form)
+    found = BACKWARD(gy, x, weight, M, *settings(case, form), [True] * 3)
+    for one, other in zip(
+        (FORWARD(x, weight, M, *settings(case, form)), *found), expected, strict=True
+    ):
+        same(one, other, 1e-12)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])

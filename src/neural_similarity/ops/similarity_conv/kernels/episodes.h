@@ -18,6 +18,7 @@
 
 #include "episode_backward.h"
 #include "episode_winograd.h"
+#include "transpose.h"
 
 namespace {
 
@@ -253,14 +254,6 @@ class EpisodeWorker {
   }
 
  private:
-  static void transpose(const T* from, int64_t rows, int64_t columns, T* to) {
-    for (int64_t c = 0; c < columns; ++c) {
-      for (int64_t r = 0; r < rows; ++r) {
-        *to++ = from[r * columns + c];
-      }
-    }
-  }
-
   int64_t size_;
   std::vector<T> map_, grad_map_;
   std::vector<LayerWorker<T>> workers_;

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "geometry.h"
+#include "transpose.h"
 
 namespace {
 
@@ -22,24 +23,6 @@ Range share(int64_t total, int64_t slots, int64_t slot, int64_t unit) {
   const int64_t units = ceil_div(total, unit);
   return {std::min(total, units * slot / slots * unit),
           std::min(total, units * (slot + 1) / slots * unit)};
-}
-
-// to[j, i] = from[i, j] for a matrix of `rows` and `columns`, in blocks of a vector's width.
-template <typename T>
-void transpose(const T* from, int64_t rows, int64_t columns, T* to) {
-  constexpr int width = Vec<T>::size();
-  const int64_t whole_rows = rows - rows % width, whole = columns - columns % width;
-  for (int64_t i = 0; i < whole_rows; i += width) {
-    for (int64_t j = 0; j < whole; j += width) {
-      at::vec::transpose_mxn<T, width, width>(from + i * columns + j, columns, to + j * rows + i,
-                                              rows);
-    }
-  }
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = i < whole_rows ? whole : 0; j < columns; ++j) {
-      to[j * rows + i] = from[i * columns + j];
-    }
-  }
 }
 
 // Whether the channels of a dense tensor are planes, and not already last.

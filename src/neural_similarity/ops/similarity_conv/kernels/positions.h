@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "geometry.h"
+#include "transpose.h"
 
 namespace {
 
@@ -13,6 +14,7 @@ struct SimilarityView {
   const T* data;
   int64_t sample, row, column;  // strides, 0 where one entry serves all
   std::vector<int64_t> factor;  // offset of every factor of a position: [tap][tap or lane]
+  int64_t planes = 0;           // stride of the factors, if each is a plane without gaps
   std::vector<T> images;        // with one similarity per image: its factors, image by image
 
   SimilarityView(const Geometry& g, const Tensor& similarity)
@@ -26,6 +28,10 @@ struct SimilarityView {
                                 : (j * g.similarity_groups / g.lanes * g.taps() + i) *
                                       similarity.stride(1));
       }
+    }
+    if (column == 1 && row == g.factor_w && (g.full || g.lanes == 1)) {
+      const int64_t step = similarity.stride(g.full ? 2 : 1);
+      planes = !g.full || similarity.stride(1) == g.taps() * step ? step : 0;
     }
     const int64_t own = !g.per_image() ? 0 : g.shared ? 1 : g.batch;
     images.resize(own * g.factors());
@@ -140,8 +146,15 @@ class Positions {
       }
       return;
     }
+    if (g_.per_image()) {
+      return;
+    }
     // Factor by factor, since that is how a similarity usually lies in memory.
-    for (int64_t f = 0; !g_.per_image() && f < factors; ++f) {
+    if (view_.planes > 0 && is_run(source_)) {
+      transpose(view_.data + source_[0], view_.planes, factors, count, similarity_.data(), factors);
+      return;
+    }
+    for (int64_t f = 0; f < factors; ++f) {
       const T* from = view_.data + view_.factor[f];
       for (int64_t i = 0; i < count; ++i) {
         similarity_[i * factors + f] = from[source_[i]];
@@ -165,6 +178,10 @@ class Positions {
     const int64_t factors = g_.factors();
     const int64_t step = last() ? 1 : g_.factor_h * g_.factor_w;
     const bool repeats = !g_.full && g_.lanes > g_.similarity_groups;
+    if (!last() && !g_.collects() && (g_.full || g_.lanes == 1) && is_run(place_)) {
+      transpose(gradient_.data(), factors, blocks_, factors, to_ + place_[0], step);
+      return;
+    }
     for (int64_t f = 0; f < factors; ++f) {
       const int64_t tap = f / (factors / g_.taps()), j = f % (factors / g_.taps());
       const int64_t entry =
@@ -187,6 +204,11 @@ class Positions {
 
   // What is collected has the order of a contiguous similarity, whatever the similarity's is.
   bool last() const { return g_.taps_last && !g_.collects(); }
+
+  // Whether the positions lie one after the other.
+  bool is_run(const std::vector<int64_t>& offsets) const {
+    return offsets[count_ - 1] - offsets[0] == count_ - 1;
+  }
 
   void locate_similarity(int64_t i, int64_t n, int64_t p, int64_t q) {
     // Positions with the same similarity share a block of gradients.

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include "geometry.h"
+#include "transpose.h"
 
 namespace {
 
@@ -84,7 +85,7 @@ class PackedWeight {
     const int64_t outer_row = channels_last_ ? tap_row : kColumns<T>;
     const int64_t inner_row = channels_last_ ? kColumns<T> : tap_row;
     if (channels_last_ && count == kColumns<T>) {
-      transpose(from, to, channels * taps);
+      transpose(from, kColumns<T>, channels * taps, to);
       return;
     }
     for (int64_t i = 0; i < outer; ++i, to += outer_row) {
@@ -94,23 +95,6 @@ class PackedWeight {
           row[o] = from[o * channels * taps];
         }
         std::fill(row + count, row + kColumns<T>, T(0));
-      }
-    }
-  }
-
-  // to[i, o] = from[o, i] for a whole tile of outputs o; vectors make it several times faster.
-  static void transpose(const T* from, T* to, int64_t size) {
-    constexpr int width = Vec<T>::size();
-    int64_t i = 0;
-    for (; i + width <= size; i += width) {
-      for (int64_t o = 0; o < kColumns<T>; o += width) {
-        at::vec::transpose_mxn<T, width, width>(from + o * size + i, size,
-                                                to + i * kColumns<T> + o, kColumns<T>);
-      }
-    }
-    for (; i < size; ++i) {
-      for (int64_t o = 0; o < kColumns<T>; ++o) {
-        to[i * kColumns<T> + o] = from[o * size + i];
       }
     }
   }
