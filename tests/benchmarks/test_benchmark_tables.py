@@ -69,6 +69,14 @@ def operations(section, kinds):
         yield [shape, *(ratio(of["neural-similarity, compiled"]) for of in by_way)]
 
 
+def versions():
+    tables = measured("versions")
+    for kind in ("diagonal", "unconstrained"):
+        ways = ("forward", "forward and backward")
+        means = (tables[f"{kind}, {way}, geometric mean over the shapes"]["now"] for way in ways)
+        yield [kind, *map(ratio, means)]
+
+
 def family():
     tables = measured("family")
     for title in (title for title in tables if ", forward, " in title and "memory" not in title):
@@ -160,7 +168,7 @@ def _short(name: str) -> str:
 
 
 SECTIONS_WITH_TABLES = (
-    static_step, dynamic_op, image_op, family, network_step, throughput, input_pipeline,
+    static_step, dynamic_op, image_op, versions, family, network_step, throughput, input_pipeline,
     fewshot_episodes, maml_step, static_episodes, adapted, inference, wide_step,
 )  # fmt: skip
 
