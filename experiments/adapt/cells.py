@@ -12,7 +12,7 @@ from ..records import read_record
 
 __all__ = ["HEADS", "Cell", "Study", "part_name", "read_studies", "stored_parts", "task_count"]
 
-HEADS = ("linear", "ridge", "proto", "laplace")
+HEADS = ("ensemble", "linear", "ridge", "proto", "laplace")
 _FEATURES = 1280  # of every EfficientNet-Lite
 
 

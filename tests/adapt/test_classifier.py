@@ -125,7 +125,7 @@ def test_one_image_a_class_gives_no_accuracy():
     found = made.cross_validation_
     assert (found.accuracy, found.interval, found.tested) == (None, None, 0)
     assert "accuracy could not be estimated" in found.note
-    assert made.method_ == "linear"
+    assert made.method_ == "ensemble"
     assert made.score(NEW, NEW_LABELS) > 0.8
 
 

@@ -96,7 +96,8 @@ def test_adapt_writes_everything_and_says_how_good_it_is(run, tmp_path):
         done.out,
     )
     assert re.search(
-        r"compared: linear [\d.]+%, ridge [\d.]+%, proto [\d.]+%, static [\d.]+%\n", done.out
+        r"compared: ensemble [\d.]+%, linear [\d.]+%, ridge [\d.]+%, proto [\d.]+%, static [\d.]+%\n",
+        done.out,
     )
     assert re.search(r"left out: dynamic: needs a backbone with a dynamic similarity\n", done.out)
     assert re.search(r"left out: laplace: needs the classifier that the backbone", done.out)
@@ -117,7 +118,9 @@ def test_what_takes_minutes_is_left_out_with_a_word(run, monkeypatch):
     monkeypatch.setattr(methods, "_MOST_WORK", 1_000)
     done = run("adapt", "mine", "--out", "birds", *PLAIN, "--no-onnx")
     assert done.code == 0, done.err
-    assert re.search(r"compared: linear [\d.]+%, ridge [\d.]+%, proto [\d.]+%\n", done.out)
+    assert re.search(
+        r"compared: ensemble [\d.]+%, linear [\d.]+%, ridge [\d.]+%, proto [\d.]+%\n", done.out
+    )
     assert re.search(r"left out: static: takes minutes .* with --method static", done.out)
     assert "takes minutes on this backbone" in Path("birds/report.html").read_text()
 
@@ -128,7 +131,7 @@ def test_one_image_a_class(run, tmp_path):
             extra.unlink()
     done = run("adapt", "mine", "--out", "birds", "--backbone", "plain.safetensors", "--no-onnx")
     assert done.code == 0, done.err
-    assert "\nmethod linear\nNot tested: every class has a single image. So the acc" in done.out
+    assert "\nmethod ensemble\nNot tested: every class has a single image. So the acc" in done.out
     assert sorted(path.name for path in Path("birds").iterdir()) == [
         name for name in FILES if not name.endswith(("png", "onnx"))
     ]

@@ -48,7 +48,7 @@ def photos(folder):
 @pytest.mark.parametrize(
     "method",
     [
-        pytest.param(name, marks=() if name == "linear" else pytest.mark.slow)
+        pytest.param(name, marks=() if name == "ensemble" else pytest.mark.slow)
         for name in METHODS
         if name != "laplace"
     ],

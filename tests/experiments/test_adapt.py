@@ -43,7 +43,7 @@ def test_tasks_are_the_same_every_time_and_test_other_images(data):
 def test_every_way_is_measured_and_written(data, tmp_path):
     pytest.importorskip("sklearn")
     result = compare.compare_heads(data, 2, 5, range(2), skip=("static",))
-    names = {"ridge", "proto", "linear", "auto", *compare.reference_names()}
+    names = {"ensemble", "ridge", "proto", "linear", "auto", *compare.reference_names()}
     assert set(result["accuracies"]) == names
     assert all(
         len(values) == 2 and np.min(values) > 0.5 for values in result["accuracies"].values()

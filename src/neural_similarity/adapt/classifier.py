@@ -54,8 +54,9 @@ class FewShotClassifier:
             network; ``"dynamic"``: a classifier is tuned on a dynamic network; ``"proto"``: the
             nearest class mean; ``"ridge"``: ridge regression; ``"linear"``: logistic regression;
             ``"laplace"``: the same, with a prior from the classifier that the backbone was trained
-            with; ``"auto"``: linear, unless another one is better in cross-validation beyond doubt.
-            They are the few-shot methods of the same names.
+            with. They are the few-shot methods of the same names. ``"ensemble"``: linear and ridge,
+            averaged; ``"auto"``: ensemble, unless another one is better in cross-validation beyond
+            doubt.
         backbone: what :func:`~neural_similarity.adapt.load_backbone` takes, or a
             :class:`~neural_similarity.adapt.FeatureExtractor`. None is the best that is installed
             (:func:`~neural_similarity.adapt.default_backbone`): a network trained on ImageNet, or

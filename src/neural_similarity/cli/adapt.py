@@ -25,7 +25,7 @@ def adapt(
     method: Annotated[
         str,
         typer.Option(
-            help="linear, laplace, ridge, proto, dynamic, static, or auto: the best in "
+            help="ensemble, linear, laplace, ridge, proto, dynamic, static, or auto: the best in "
             "cross-validation."
         ),
     ] = "auto",

@@ -3,7 +3,8 @@
 Each is the few-shot method of the same name: on equally many images of every class it gives the
 same scores. ``proto`` works on features of unit length here, and its scores are multiplied by
 :data:`~neural_similarity.adapt.linear_heads.SCALE`; ``linear`` and ``laplace`` also learn from
-mirror images. ``static`` is an exception: see :mod:`~neural_similarity.adapt.methods.static`.
+mirror images. Two are exceptions: ``ensemble`` averages ``linear`` and ``ridge``, and for
+``static`` see :mod:`~neural_similarity.adapt.methods.static`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = [
     "takes_long",
 ]
 
-METHODS = ("linear", "ridge", "proto", "laplace", "dynamic", "static")
+METHODS = ("ensemble", "linear", "ridge", "proto", "laplace", "dynamic", "static")
 """The first is preferred, unless another one is better beyond doubt."""
 
 _MOST_WORK = 1e8  # multiply-adds of an image in what is tuned, above which a fit takes minutes
@@ -53,6 +54,8 @@ def make_adapter(method: str, data: TrainingImages, static: StaticOptions | None
         return StaticAdapter(data, static or StaticOptions())
     if method == "dynamic":
         return HeadAdapter(data, partial(heads.tuned, method=Dynamic()), unit=False)
+    if method == "ensemble":
+        return HeadAdapter(data, heads.ensemble, mirrors=True)
     if method == "linear":
         return HeadAdapter(data, heads.logistic, mirrors=True)
     if method == "laplace":
