@@ -75,22 +75,23 @@ def test_with_equally_many_images_it_is_the_few_shot_method(name):
     )
 
 
-@pytest.mark.parametrize(("images", "share"), [(1, 1 / 40), (10, 1 / 4), (20, 1 / 2), (30, 1 / 2)])
-def test_the_ensemble_is_the_average_of_two_classifiers_of_one_length(images, share):
-    labels = torch.arange(3).repeat(images)
-    X, mirrored = F.normalize(torch.randn(2, len(labels), 6).double() + F.one_hot(labels, 6), dim=2)
-    made = heads.ensemble(X, labels, 3, mirrored)
-    logistic, ridge = heads.logistic(X, labels, 3, mirrored), heads.ridge(X, labels, 3)
-    length = logistic.weight.norm()
-    expected = (1 - share) * logistic(X) + share * length * ridge(X) / ridge.weight.norm()
-    torch.testing.assert_close(made(X), expected, rtol=1e-12, atol=1e-12)
-    assert not torch.equal(made(X).argmax(1), X.new_zeros(len(X)).long())
+@pytest.mark.parametrize(("images", "share"), [(1, 1 / 40), (10, 1 / 4), (30, 1 / 2)])
+def test_the_ensemble_averages_two_classifiers_of_one_length(images, share):
+    labels = torch.arange(N_WAY).repeat_interleave(images)
+    data = embed_images(backbone(), pictures((images,) * N_WAY)[0], labels, N_WAY)
+    rows = torch.arange(len(data))
+    logistic, ridge, both = (make_adapter(name, data) for name in ("linear", "ridge", "ensemble"))
+    first, second = logistic.fit(rows), ridge.fit(rows)
+    assert logistic.fit(rows) is first, "fitted twice"
+    lengths = first.weight.norm(), second.weight.norm()
+    expected = (1 - share) * logistic.scores(first, rows)
+    expected += share * lengths[0] / lengths[1] * ridge.scores(second, rows)
+    torch.testing.assert_close(both.scores(both.fit(rows), rows), expected)
 
 
-def test_the_ensemble_of_images_that_are_all_the_same_is_finite():
-    X, labels = F.normalize(torch.ones(6, 4)), torch.tensor([0, 1, 2] * 2)
-    made = heads.ensemble(X, labels, 3, X)
-    assert made(X).isfinite().all()
+def test_the_average_with_a_classifier_that_has_learned_nothing_is_finite():
+    nothing = heads.linear(torch.zeros(3, 4), torch.zeros(3))
+    assert heads.average(nothing, nothing, 0.5)(torch.ones(1, 4)).isfinite().all()
 
 
 def _tuned(method):

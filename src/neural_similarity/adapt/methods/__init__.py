@@ -23,7 +23,7 @@ from .. import linear_heads as heads
 from ..backbones.extractor import FeatureExtractor
 from ..training_images import TrainingImages
 from .base import AdaptedNetwork, Adapter
-from .on_features import HeadAdapter
+from .on_features import EnsembleAdapter, HeadAdapter
 from .static import Layers, StaticAdapter, StaticOptions, static_options, tuned_part
 
 __all__ = [
@@ -55,7 +55,7 @@ def make_adapter(method: str, data: TrainingImages, static: StaticOptions | None
     if method == "dynamic":
         return HeadAdapter(data, partial(heads.tuned, method=Dynamic()), unit=False)
     if method == "ensemble":
-        return HeadAdapter(data, heads.ensemble, mirrors=True)
+        return EnsembleAdapter(data)
     if method == "linear":
         return HeadAdapter(data, heads.logistic, mirrors=True)
     if method == "laplace":

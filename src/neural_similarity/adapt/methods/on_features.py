@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .. import linear_heads as heads
 from .base import AdaptedNetwork, Adapter
 
-__all__ = ["HeadAdapter"]
+__all__ = ["EnsembleAdapter", "HeadAdapter"]
 
 
 @dataclass(eq=False)
@@ -38,8 +38,13 @@ class HeadAdapter(Adapter):
             self.features, self.mirrored = map(F.normalize, (self.features, self.mirrored))
 
     def fit(self, rows: Tensor) -> nn.Linear:
-        more = (self.mirrored[rows],) if self.mirrors else ()
-        return self.make(self.features[rows], self.data.labels[rows], self.data.n_way, *more)
+        fits, key = self.data.fits, (self.make, rows.numpy().tobytes())
+        if key not in fits:
+            more = (self.mirrored[rows],) if self.mirrors else ()
+            fits[key] = self.make(
+                self.features[rows], self.data.labels[rows], self.data.n_way, *more
+            )
+        return fits[key]
 
     @torch.no_grad()
     def scores(self, learned: nn.Linear, rows: Tensor) -> Tensor:
@@ -47,8 +52,26 @@ class HeadAdapter(Adapter):
         return scores
 
     def network(self, learned: nn.Linear) -> AdaptedNetwork:
-        network = AdaptedNetwork(copy.deepcopy(self.data.backbone.module), learned, self.unit)
+        parts = copy.deepcopy((self.data.backbone.module, learned))
+        network = AdaptedNetwork(*parts, self.unit)
         return network.eval().requires_grad_(False)
 
     def features_in(self, network: AdaptedNetwork) -> Tensor:
         return self.features
+
+
+@dataclass(eq=False)
+class EnsembleAdapter(HeadAdapter):
+    """Logistic and ridge regression, averaged: one classifier again."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.parts = (
+            HeadAdapter(self.data, heads.logistic, mirrors=True),
+            HeadAdapter(self.data, heads.ridge),
+        )
+
+    def fit(self, rows: Tensor) -> nn.Linear:
+        share = heads.share_of_ridge(len(rows) / self.data.n_way)
+        logistic, ridge = self.parts
+        return heads.average(logistic.fit(rows), ridge.fit(rows), share)
