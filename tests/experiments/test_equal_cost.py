@@ -3,16 +3,22 @@
 import json
 from dataclasses import replace
 from math import log
+from pathlib import Path
 
 import pytest
 import torch
 
 import neural_similarity as ns
 from experiments.costs import AXES, costs_file, measure, read_costs
-from experiments.records import write_record
+from experiments.records import RESULTS, write_record
 from experiments.report.equal_cost.curve import Point, above_curve, frontier, verdict
 from experiments.report.equal_cost.picture import draw_study
-from experiments.report.equal_cost.text import equal_cost_lines, equal_cost_text, read_study
+from experiments.report.equal_cost.text import (
+    RECOMMENDED,
+    equal_cost_lines,
+    equal_cost_text,
+    read_study,
+)
 from experiments.tables import find_table
 from experiments.tables.equal_cost import STUDIES, member_names
 from experiments.tables.registry import find_tables
@@ -144,3 +150,17 @@ def test_without_two_plain_networks_there_is_no_verdict(results):
 def test_the_picture_is_drawn(results, tmp_path):
     draw_study(read_study(CIFAR10, results, "short"), "title", tmp_path / "study.png")
     assert (tmp_path / "study.png").stat().st_size > 5000
+
+
+def test_the_guide_says_what_was_measured():
+    heights, ratios = [], {}
+    for points in read_study("equal-cost-cifar-fs", RESULTS, "short").values():
+        by_name = {point.name: point for point in points}
+        ours = by_name[RECOMMENDED]
+        heights += [above_curve(ours, frontier(points, axis), axis).mean for axis in AXES]
+        ratios = {axis: ours.cost[axis] / by_name["plain-32"].cost[axis] - 1 for axis in AXES}
+    text = " ".join((Path(__file__).parents[2] / "docs" / "choose.md").read_text().split())
+    assert f"by {min(heights):.1f} to {max(heights):.1f} points" in text
+    parameters, work, seconds = (f"{100 * ratio:.0f} %" for ratio in ratios.values())
+    assert f"It has {parameters} more parameters and {work} more multiply-adds than" in text
+    assert f"a step takes {seconds} longer" in text
