@@ -23,6 +23,7 @@ from neural_similarity.adapt import (
     can_adapt,
     cross_validate,
     make_adapter,
+    share_fits,
 )
 
 from .finetuning import RATES, WAYS, BelowLastBlocks, finetune
@@ -159,6 +160,7 @@ def _choice(names: list[str], data: TrainingImages, draw: Draw) -> Callable[[], 
         labels = draw.labels[: draw.n_train]
         images = data.subset(draw.rows[: draw.n_train], labels)
         adapters = {name: make_adapter(name, images) for name in names}
+        share_fits(adapters)
         return cross_validate(adapters, labels, images.n_way, folds=5, seed=0)
 
     return choose

@@ -3,7 +3,8 @@
 On classes that serve for choices: ten birds, and the validation classes of mini-ImageNet. Tasks of
 10 ways; the accuracy of logistic regression, and what each share of ridge regression adds to it.
 
-Run: ``python -m experiments.adapt.shares --photos DIR --mini DIR`` prints a table.
+Run: ``python -m experiments.adapt.shares --photos DIR --mini DIR`` prints a table, and writes one
+JSON file a pool to ``experiments/results/shares``.
 """
 
 from __future__ import annotations
@@ -11,37 +12,46 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 
-from neural_similarity.adapt import TrainingImages, linear_heads, load_backbone
+from neural_similarity.adapt import TrainingImages, load_backbone, make_adapter
 
+from ..code_version import commit
 from ..intervals import over_episodes
 from ..markdown import table
+from ..records import RESULTS, write_record
 from ..report.cells import number, signed
 from .pools import Pool, draws, embed_pool, mini_imagenet, photographs
 
 WAYS, SHOTS, TESTED = 10, (5, 10, 20, 35), 20
-SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)
+SHARES = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)
 
 
-def measure(data: TrainingImages, n_shot: int, tasks: range) -> list[str]:
-    """The cells of a row: logistic regression, and the differences to it, in points."""
+def measure(data: TrainingImages, n_way: int, n_shot: int, tasks: range) -> dict[str, list[float]]:
+    """The accuracy on every task, in percent, by the share of ridge regression."""
     accuracies = []
-    for draw in draws(data, WAYS, n_shot, tasks):
-        part, n = data.subset(draw.rows, draw.labels), draw.n_train
-        features, mirrored = F.normalize(part.features), F.normalize(part.mirrored)
-        known = features[:n], part.labels[:n], WAYS
-        pair = linear_heads.logistic(*known, mirrored[:n]), linear_heads.ridge(*known)
-        scores = [linear_heads.average(*pair, share)(features[n:]) for share in (0.0, *SHARES)]
-        right = torch.stack(scores).argmax(2) == part.labels[n:]
-        accuracies.append(100 * right.double().mean(1))
-    logistic, *others = torch.stack(accuracies, 1)
-    cells = [number(over_episodes(logistic.tolist()), brief=True)]
-    return cells + [
-        signed(over_episodes((other - logistic).tolist()), brief=True) for other in others
-    ]
+    for draw in draws(data, n_way, n_shot, tasks):
+        part, rows = data.subset(draw.rows, draw.labels), torch.arange(len(draw.rows))
+        train, test = rows[: draw.n_train], rows[draw.n_train :]
+        scores = []
+        for name in ("linear", "ridge"):
+            method = make_adapter(name, part)
+            learned = method.fit(train)
+            scores.append(method.scores(learned, test) / learned.weight.norm())
+        logistic, ridge = scores
+        mixed = torch.stack([logistic.lerp(ridge, share) for share in SHARES])
+        accuracies.append(100 * (mixed.argmax(2) == part.labels[test]).double().mean(1))
+    by_share = torch.stack(accuracies, 1).tolist()
+    return {str(share): values for share, values in zip(SHARES, by_share, strict=True)}
+
+
+def cells(accuracies: dict[str, list[float]]) -> list[str]:
+    """Of a row: logistic regression, and the differences to it, in points."""
+    logistic, *others = (torch.tensor(values) for values in accuracies.values())
+    gains = [signed(over_episodes((other - logistic).tolist()), brief=True) for other in others]
+    return [number(over_episodes(logistic.tolist()), brief=True), *gains]
 
 
 def pools(arguments: argparse.Namespace) -> Iterator[Pool]:
@@ -52,6 +62,29 @@ def pools(arguments: argparse.Namespace) -> Iterator[Pool]:
 
 
 def main() -> None:
+    arguments = parse()
+    backbone = load_backbone(arguments.backbone, image_size=arguments.image_size)
+    size = backbone.preprocessing.image_size
+    lines = []
+    for pool in pools(arguments):
+        data = embed_pool(backbone, pool)
+        about: dict[str, Any] = {
+            "pool": pool.name, "classes": pool.classes, "backbone": backbone.name,
+            "image_size": size, "n_way": WAYS, "commit": commit(), "accuracies": {},
+        }  # fmt: skip
+        for n_shot in SHOTS:
+            if n_shot + TESTED <= min(map(len, pool.images)):
+                found = measure(data, WAYS, n_shot, range(arguments.draws))
+                about["accuracies"][str(n_shot)] = found
+                lines.append([pool.name, str(n_shot), *cells(found)])
+                print(*lines[-1], sep="  ", flush=True)
+        name = f"{pool.name.replace(', ', '-').replace(' ', '-')}-{backbone.name}-{size}.json"
+        write_record(RESULTS / "shares" / name, about)
+    titles = ["pool", "images a class", "logistic", *(f"ridge {share:.3g}" for share in SHARES[1:])]
+    print("\n" + table(titles, lines))
+
+
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.adapt.shares", description=(__doc__ or "").partition("\n")[0]
     )
@@ -63,17 +96,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.photos is None and arguments.mini is None:
         parser.error("expected --photos DIR, --mini DIR or both, got neither")
-    backbone = load_backbone(arguments.backbone, image_size=arguments.image_size)
-    lines = []
-    for pool in pools(arguments):
-        data = embed_pool(backbone, pool)
-        for n_shot in SHOTS:
-            if n_shot + TESTED <= min(map(len, pool.images)):
-                cells = measure(data, n_shot, range(arguments.draws))
-                lines.append([pool.name, str(n_shot), *cells])
-                print(*lines[-1], sep="  ", flush=True)
-    titles = ["pool", "images a class", "logistic", *(f"ridge {share:.3g}" for share in SHARES)]
-    print("\n" + table(titles, lines))
+    return arguments
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ weight decay. The recipes:
 - RelationNet (https://github.com/floodsung/LearningToCompare_FSL): 5 classes, 10 queries each, Adam
   at 0.001, halved every 100,000 of 500,000 episodes, gradients clipped at 0.5, a network that pools
   twice; ours pools three times, since it begins with smaller images.
-- MatchingNet (https://github.com/wyharveychen/CloserLookFewShot): 5 classes, Adam at 0.001, 40,000
-  episodes. Theirs has 16 queries and full context embeddings, ours 15 and none.
+- MatchingNet (https://github.com/wyharveychen/CloserLookFewShot): 5 classes, Adam at 0.001. Theirs
+  has 40,000 episodes, 16 queries and full context embeddings; ours 50,000, 15 and none.
 - MAML (https://github.com/cbfinn/maml): second order, 5 steps in training and 10 in tests, inner
   rate 0.01, 4 tasks a step, Adam at 0.001; 240,000 tasks on mini-ImageNet, of which we can afford a
   fifteenth. The rate falls along a cosine, as in MAML++ (Antoniou et al., 2019).

@@ -97,6 +97,9 @@ def test_features_that_were_computed_before_give_the_same():
     made = ns.FewShotClassifier(folds=3).fit_embedded(data, classes)
     assert made.cross_validation_.to_dict() == whole.cross_validation_.to_dict()
     assert np.array_equal(made.predict_proba(NEW), whole.predict_proba(NEW))
+    again = ns.FewShotClassifier(folds=3).fit_embedded(data, classes)
+    assert again.cross_validation_.temperature != 1
+    assert np.array_equal(again.predict_proba(NEW), made.predict_proba(NEW))
     few = ns.FewShotClassifier(folds=3).fit_embedded(data, classes, ("proto", "dynamic"))
     assert few.method_ == "proto"
     assert set(few.cross_validation_.left_out) == {"dynamic"}

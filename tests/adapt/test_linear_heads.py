@@ -80,9 +80,12 @@ def test_the_ensemble_averages_two_classifiers_of_one_length(images, share):
     labels = torch.arange(N_WAY).repeat_interleave(images)
     data = embed_images(backbone(), pictures((images,) * N_WAY)[0], labels, N_WAY)
     rows = torch.arange(len(data))
-    logistic, ridge, both = (make_adapter(name, data) for name in ("linear", "ridge", "ensemble"))
+    made = {name: make_adapter(name, data) for name in ("linear", "ridge", "ensemble")}
+    adapters.share_fits(made)
+    logistic, ridge, both = made.values()
+    assert (both.linear, both.ridge) == (logistic, ridge)
     first, second = logistic.fit(rows), ridge.fit(rows)
-    assert logistic.fit(rows) is first, "fitted twice"
+    assert logistic.fit(rows.clone()) is first, "fitted twice"
     lengths = first.weight.norm(), second.weight.norm()
     expected = (1 - share) * logistic.scores(first, rows)
     expected += share * lengths[0] / lengths[1] * ridge.scores(second, rows)

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from support.adapt_cases import EYE, pictures
 
-from experiments.adapt import compare, finetuning
+from experiments.adapt import compare, finetuning, shares
 from experiments.adapt.cells import part_name, read_studies
 from experiments.adapt.page import write_page
 from experiments.adapt.pools import draws, embed_pool, photographs
@@ -54,6 +54,17 @@ def test_every_way_is_measured_and_written(data, tmp_path):
     assert "| method | 2 ways, 5 |" in page.read_text()
     assert all(f"| {name} |" in page.read_text().replace("`", "") for name in names)
     assert picture.stat().st_size > 1000
+
+
+def test_shares_between_none_and_all_are_those_of_the_two_methods(data):
+    pytest.importorskip("sklearn")
+    found = shares.measure(data, 2, 5, range(3))
+    heads = compare.compare_heads(data, 2, 5, range(3), skip=("static", "laplace"))["accuracies"]
+    for share, name in (("0.0", "linear"), ("1.0", "ridge"), ("0.125", "ensemble")):
+        assert found[share] == pytest.approx([100 * value for value in heads[name]])
+    first, *gains = shares.cells({"0.0": [50.0, 60.0], "1.0": [51.0, 62.0]})
+    assert first.startswith("55.00 ±")
+    assert gains == ["+1.50 ± 0.98"]
 
 
 def test_the_page_says_who_is_best_on_the_same_tasks(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from support.forks import Forks
 
-from neural_similarity.ops.similarity_conv import compiled, dispatch, panels
+from neural_similarity.ops.similarity_conv import compiled, dispatch, narrow, panels
 
 MEMORY = """
 import sys, torch
@@ -126,5 +126,5 @@ def test_the_dispatcher_takes_the_compiled_path_where_it_can() -> None:
         pytest.skip("no compiler")
     assert dispatch.choose(torch.zeros(1)) is kernels
     assert dispatch.choose(torch.zeros(1, dtype=torch.float64)) is kernels
-    assert dispatch.choose(torch.zeros(1, dtype=torch.bfloat16)) is panels
+    assert dispatch.choose(torch.zeros(1, dtype=torch.bfloat16)) is narrow
     assert dispatch.choose(torch.zeros(1, device="meta")) is panels

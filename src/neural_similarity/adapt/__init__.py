@@ -16,7 +16,8 @@ The main names:
 - :class:`Rejection`, :func:`fit_rejection`: which images are none of the classes.
 - :func:`embed_images`, :class:`TrainingImages`, :func:`open_cache`: features of images, computed
   once for all methods and kept on disk. :data:`METHODS`, :func:`can_adapt`, :func:`make_adapter`:
-  what can be learned from them; :class:`StaticAdapter` is the method ``static``.
+  what can be learned from them; :class:`StaticAdapter` is the method ``static``, and
+  :func:`share_fits` saves time where several methods are compared.
 - :class:`AdaptedNetwork`: the resulting ``nn.Module``, from images to scores.
 """
 
@@ -30,7 +31,7 @@ from .backbones import (
 )
 from .classifier import FewShotClassifier
 from .feature_cache import open_cache
-from .methods import METHODS, AdaptedNetwork, StaticAdapter, can_adapt, make_adapter
+from .methods import METHODS, AdaptedNetwork, StaticAdapter, can_adapt, make_adapter, share_fits
 from .preprocessing import Preprocessing
 from .training_images import TrainingImages, embed_images
 from .validation import (
@@ -69,4 +70,5 @@ __all__ = [
     "near_duplicates",
     "open_cache",
     "save_backbone",
+    "share_fits",
 ]

@@ -20,7 +20,15 @@ from .backbones.load import (
     load_backbone,
 )
 from .feature_cache import open_cache
-from .methods import METHODS, Adapter, StaticOptions, can_adapt, make_adapter, takes_long
+from .methods import (
+    METHODS,
+    Adapter,
+    StaticOptions,
+    can_adapt,
+    make_adapter,
+    share_fits,
+    takes_long,
+)
 from .training_images import TrainingImages, embed_images
 
 __all__ = ["Backbone", "Candidates"]
@@ -70,6 +78,7 @@ class Candidates:
                         extractor, images, labels, n_way, callback, cache
                     )
                 self.adapters[method] = make_adapter(method, embedded[extractor], self.static)
+        share_fits(self.adapters)
         return self
 
     def on_features(self, data: TrainingImages, methods: Sequence[str]) -> Candidates:
@@ -77,6 +86,7 @@ class Candidates:
         for method in self._of(methods):
             if self._suits(method, data.backbone):
                 self.adapters[method] = make_adapter(method, data, self.static)
+        share_fits(self.adapters)
         return self
 
     def _of(self, methods: Sequence[str]) -> tuple[str, ...]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from .backbones.extractor import FeatureExtractor
 from .backbones.network_output import check_finite
@@ -39,7 +39,6 @@ class TrainingImages:
         features: ``(N, D)``, of the images.
         mirrored: ``(N, D)``, of the mirror images.
         thumbnails: uint8, ``(N, C, s, s)``, with sides of at most :data:`THUMBNAIL` pixels.
-        fits: classifiers of some rows, by the function that made them: none is made twice.
     """
 
     backbone: FeatureExtractor
@@ -49,7 +48,6 @@ class TrainingImages:
     features: Tensor
     mirrored: Tensor
     thumbnails: Tensor
-    fits: dict[tuple[Any, bytes], nn.Linear] = field(init=False, default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)

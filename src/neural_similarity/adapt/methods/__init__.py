@@ -9,6 +9,7 @@ mirror images. Two are exceptions: ``ensemble`` averages ``linear`` and ``ridge`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
@@ -35,6 +36,7 @@ __all__ = [
     "StaticOptions",
     "can_adapt",
     "make_adapter",
+    "share_fits",
     "static_options",
     "takes_long",
 ]
@@ -55,14 +57,35 @@ def make_adapter(method: str, data: TrainingImages, static: StaticOptions | None
     if method == "dynamic":
         return HeadAdapter(data, partial(heads.tuned, method=Dynamic()), unit=False)
     if method == "ensemble":
-        return EnsembleAdapter(data)
+        return EnsembleAdapter(data, _linear(data), _ridge(data))
     if method == "linear":
-        return HeadAdapter(data, heads.logistic, mirrors=True)
+        return _linear(data)
+    if method == "ridge":
+        return _ridge(data)
     if method == "laplace":
         rows = cast(Tensor, data.backbone.base_classifier)  # can_adapt has asked for it
         make = partial(heads.laplace, base_classifier=rows)
         return HeadAdapter(data, make, unit=False, mirrors=True)
-    return HeadAdapter(data, {"ridge": heads.ridge, "proto": heads.prototypes}[method])
+    assert method == "proto"
+    return HeadAdapter(data, heads.prototypes)
+
+
+def share_fits(adapters: Mapping[str, Adapter]) -> None:
+    """Let the ensemble ask the methods that it is made of, if these are here: none fits twice."""
+    ensemble = adapters.get("ensemble")
+    if isinstance(ensemble, EnsembleAdapter):
+        for name in ("linear", "ridge"):
+            part = adapters.get(name)
+            if isinstance(part, HeadAdapter) and part.data is ensemble.data:
+                setattr(ensemble, name, part)
+
+
+def _linear(data: TrainingImages) -> HeadAdapter:
+    return HeadAdapter(data, heads.logistic, mirrors=True)
+
+
+def _ridge(data: TrainingImages) -> HeadAdapter:
+    return HeadAdapter(data, heads.ridge)
 
 
 def can_adapt(

@@ -58,7 +58,7 @@ class AdaptedNetwork(nn.Module):
 class Adapter:
     """A method on the images of a user and their features.
 
-    ``fit`` changes nothing: what it learns is its result.
+    ``fit`` changes no tensor: what it learns is its result.
     """
 
     data: TrainingImages

@@ -20,6 +20,8 @@ __all__ = ["EnsembleAdapter", "HeadAdapter"]
 class HeadAdapter(Adapter):
     """A linear classifier on features that do not change, so they are computed once.
 
+    The last classifier is remembered: the ensemble asks for it again.
+
     Args:
         data: the images and their features.
         make: the classifier, from features, labels and the number of classes, and with ``mirrors``
@@ -36,15 +38,15 @@ class HeadAdapter(Adapter):
         self.features, self.mirrored = self.data.features, self.data.mirrored
         if self.unit:
             self.features, self.mirrored = map(F.normalize, (self.features, self.mirrored))
+        self._last: tuple[Tensor, nn.Linear] | None = None
 
     def fit(self, rows: Tensor) -> nn.Linear:
-        fits, key = self.data.fits, (self.make, rows.numpy().tobytes())
-        if key not in fits:
+        if self._last is None or not torch.equal(self._last[0], rows):
             more = (self.mirrored[rows],) if self.mirrors else ()
-            fits[key] = self.make(
-                self.features[rows], self.data.labels[rows], self.data.n_way, *more
-            )
-        return fits[key]
+            labels = self.data.labels[rows]
+            learned = self.make(self.features[rows], labels, self.data.n_way, *more)
+            self._last = rows, learned
+        return self._last[1]
 
     @torch.no_grad()
     def scores(self, learned: nn.Linear, rows: Tensor) -> Tensor:
@@ -61,17 +63,26 @@ class HeadAdapter(Adapter):
 
 
 @dataclass(eq=False)
-class EnsembleAdapter(HeadAdapter):
-    """Logistic and ridge regression, averaged: one classifier again."""
+class EnsembleAdapter(Adapter):
+    """Logistic and ridge regression on unit features, averaged: one classifier again.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.parts = (
-            HeadAdapter(self.data, heads.logistic, mirrors=True),
-            HeadAdapter(self.data, heads.ridge),
-        )
+    Args:
+        data: the images and their features.
+        linear, ridge: the methods of these names.
+    """
+
+    linear: HeadAdapter
+    ridge: HeadAdapter
 
     def fit(self, rows: Tensor) -> nn.Linear:
         share = heads.share_of_ridge(len(rows) / self.data.n_way)
-        logistic, ridge = self.parts
-        return heads.average(logistic.fit(rows), ridge.fit(rows), share)
+        return heads.average(self.linear.fit(rows), self.ridge.fit(rows), share)
+
+    def scores(self, learned: nn.Linear, rows: Tensor) -> Tensor:
+        return self.linear.scores(learned, rows)
+
+    def network(self, learned: nn.Linear) -> AdaptedNetwork:
+        return self.linear.network(learned)
+
+    def features_in(self, network: AdaptedNetwork) -> Tensor:
+        return self.linear.features_in(network)

@@ -1,9 +1,9 @@
 """Method ``static``: similarities of late layers and a classifier are tuned together, then merged.
 
-It starts with the classifier of method ``linear``, which is the best one on unchanged features. A
-part of the images is kept apart, and says after how many steps the similarities are best, which may
-be none. At last ``linear`` fits the classifier to all images again. The few-shot method of the same
-name is the paper's: on all layers, for a fixed number of steps.
+It starts with the classifier of method ``linear``. A part of the images is kept apart, and says
+after how many steps the similarities are best, which may be none. At last ``linear`` fits the
+classifier to all images again. The few-shot method of the same name is the paper's: on all layers,
+for a fixed number of steps.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from . import compiled, panels
+from . import compiled, narrow, panels
 
 __all__ = ["PATHS", "Kernels", "Path", "choose", "only"]
 
@@ -28,17 +28,23 @@ class Path(NamedTuple):
     name: str
     serves: Callable[[Tensor], bool]
     """Whether it can compute inputs of this device and dtype."""
-    load: Callable[[], Kernels | None]
-    """Return its code, or None where this machine cannot run it."""
+    load: Callable[[Tensor], Kernels | None]
+    """Return its code for such an input, or None where this machine cannot run it."""
 
 
 def _compiled_serves(input: Tensor) -> bool:
-    return input.device.type == "cpu" and input.dtype in (torch.float32, torch.float64)
+    dtypes = (torch.float32, torch.float64, *narrow.DTYPES)
+    return input.device.type == "cpu" and input.dtype in dtypes
+
+
+def _load_compiled(input: Tensor) -> Kernels | None:
+    kernels = compiled.load()
+    return narrow if kernels is not None and input.dtype in narrow.DTYPES else kernels
 
 
 PATHS: tuple[Path, ...] = (
-    Path("compiled", _compiled_serves, compiled.load),
-    Path("panels", lambda input: True, lambda: panels),
+    Path("compiled", _compiled_serves, _load_compiled),
+    Path("panels", lambda input: True, lambda input: panels),
 )
 """Fastest first. The last one serves every input on every machine."""
 
@@ -46,7 +52,7 @@ PATHS: tuple[Path, ...] = (
 def choose(input: Tensor) -> Kernels:
     """The first path that serves this input and can run here."""
     for path in PATHS:
-        if path.serves(input) and (kernels := path.load()) is not None:
+        if path.serves(input) and (kernels := path.load(input)) is not None:
             return kernels
     raise RuntimeError(
         f"similarity_conv2d: expected a path for {input.dtype} on {input.device}, got none."

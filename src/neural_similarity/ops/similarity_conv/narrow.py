@@ -1,0 +1,37 @@
+"""bfloat16 and float16 on a CPU: the compiled operation in float32, rounded at the end.
+
+Processors without instructions for these numbers convert them one by one in every product. Here
+each operand is converted once. Sums are as exact as those of float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import compiled
+
+__all__ = ["DTYPES", "backward", "forward"]
+
+DTYPES = (torch.bfloat16, torch.float16)
+
+
+def forward(input: Tensor, weight: Tensor, similarity: Tensor, *settings: Any) -> Tensor:
+    operands = (input.float(), weight.float(), similarity.float())
+    output: Tensor = _kernels().forward(*operands, *settings)
+    return output.to(input.dtype)
+
+
+def backward(
+    grad_output: Tensor, input: Tensor, weight: Tensor, similarity: Tensor, *rest: Any
+) -> tuple[Tensor, ...]:
+    tensors = (grad_output.float(), input.float(), weight.float(), similarity.float())
+    return tuple(gradient.to(input.dtype) for gradient in _kernels().backward(*tensors, *rest))
+
+
+def _kernels() -> compiled.Kernels:
+    kernels = compiled.load()
+    assert kernels is not None  # dispatch.py has asked
+    return kernels
