@@ -22,8 +22,8 @@ def parse() -> argparse.Namespace:
     width = max(map(len, BENCHMARKS))
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Contestants take turns in one process. A ratio is a contestant's time over "
-        "the first one's: the median over rounds, with its quartiles.",
+        description="Contestants take turns. A ratio is a contestant's time over the first one's: "
+        "the median over rounds, with its quartiles.",
         epilog="benchmarks:\n"
         + "\n".join(f"  {one.name:{width}}  {one.question}" for one in BENCHMARKS.values()),
         formatter_class=argparse.RawDescriptionHelpFormatter,

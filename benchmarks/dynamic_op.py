@@ -16,10 +16,9 @@ from torch import Tensor
 from neural_similarity.ops import similarity_conv2d
 from neural_similarity.ops.similarity_conv import compiled, dispatch
 
-from .operands import DIRECTIONS, GROUPS, SHAPES, TAPS, Function, make, plain, step
+from .operands import DIRECTIONS, GROUPS, KINDS, SHAPES, TAPS, Function, make, plain, step
 from .timing import Timing, race
 
-KINDS = ("diagonal", "unconstrained")
 NEWER_KINDS = (
     "diagonal per image",
     "unconstrained per image",

@@ -8,18 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["DIRECTIONS", "GROUPS", "SHAPES", "TAPS", "Function", "make", "plain", "step"]
+__all__ = ["DIRECTIONS", "GROUPS", "KINDS", "SHAPES", "TAPS", "Function", "make", "plain", "step"]
 
 # (batch, channels, kernels, side), 3×3 with padding 1
 SHAPES = ((128, 32, 32, 32), (128, 64, 64, 16), (128, 128, 128, 8), (32, 64, 64, 56))
 TAPS = 9
 GROUPS = 4
+KINDS = ("diagonal", "unconstrained")
 DIRECTIONS = ("forward", "forward and backward")
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def make(shape: tuple[int, int, int, int], kind: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Input, weight and similarity; the kind of similarity is a row's name in the tables."""
+    """Input, weight and similarity; ``kind`` is the name of a row in the tables."""
     torch.manual_seed(0)
     batch, channels, kernels, side = shape
     last = torch.channels_last

@@ -53,7 +53,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark("static_step", "what does an attached static similarity cost?", static_step.run),
         Benchmark("dynamic_op", "how fast is the dynamic operation?", dynamic_op.run),
         Benchmark("image_op", "and per image, or in groups of channels?", dynamic_op.run_newer),
-        Benchmark("versions", "is the operation faster than it was?", versions.run),
         Benchmark("family", "how fast are the published layers beside unfold?", family.run),
         Benchmark("network_step", "what does a similarity cost a network?", network_step.run),
         Benchmark("inference", "and at inference, in PyTorch and as ONNX?", inference.run),
@@ -65,5 +64,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark("maml_step", "is second-order MAML as fast as with higher?", maml_step.run),
         Benchmark("adapted", "how fast is an adapted network?", adapted.run),
         Benchmark("wide_step", "how wide is a plain network of the same time?", wide_step.run),
+        Benchmark("versions", "is the operation faster than it was?", versions.run),
     )
 }

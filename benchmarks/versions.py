@@ -12,18 +12,17 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
 
-from .operands import DIRECTIONS, SHAPES
+from .operands import DIRECTIONS, KINDS, SHAPES
 from .timing import Timing, race
 
 BEFORE = "e1b3a0999af6"  # measured the oldest files in results/
-KINDS = ("diagonal", "unconstrained")
 ROOT = Path(__file__).parents[1]
 
 
@@ -57,7 +56,7 @@ class Worker:
     @classmethod
     @contextmanager
     def start(cls, version: Path) -> Iterator[Worker]:
-        """Of the clone, or the copy of its files, in a folder."""
+        """Start a process that imports the library from ``version/src``."""
         process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.version_worker", str(torch.get_num_threads())],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -73,8 +72,9 @@ class Worker:
         """Send a line, and wait for the answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(f"{request}\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):  # then there is no answer either
+            self.process.stdin.write(f"{request}\n")
+            self.process.stdin.flush()
         if not self.process.stdout.readline():
             raise RuntimeError(f"the worker ended with exit code {self.process.wait()}; see above")
 

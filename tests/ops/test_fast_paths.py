@@ -175,29 +175,35 @@ def test_taps_last_in_memory(path: str, name: str, form: str, shared: bool) -> N
 
 GAPS = {
     "none": lambda M: M,
-    "columns": lambda M: F.pad(M, (1, 2))[..., 1:-2],
-    "rows": lambda M: F.pad(M, (0, 0, 1, 1))[..., 1:-1, :],
-    "taps": lambda M: torch.cat((M, M), -3).unflatten(-3, (2, -1))[..., 0, :, :, :],
-    "images": lambda M: M.repeat_interleave(2, 0)[::2],
-    "repeated image": lambda M: M[:1].expand_as(M),
-    "transposed": lambda M: M.mT.contiguous().mT,
+    "in rows": lambda M: F.pad(M, (1, 2))[..., 1:-2],
+    "after planes": lambda M: F.pad(M, (0, 0, 1, 1))[..., 1:-1, :],
+    "after taps": lambda M: M.repeat_interleave(2, -3)[..., ::2, :, :],
+    "after rows of M": lambda M: torch.cat((M, M), -3)[..., : M.shape[-3], :, :],
+    "after images": lambda M: M.repeat_interleave(2, 0)[::2],
+    "the same image": lambda M: M[:1].expand_as(M),
+    "the same tap": lambda M: M[..., :1, :, :].expand_as(M),
+    "columns first": lambda M: M.mT.contiguous().mT,
 }
-"""A similarity whose factors are planes of memory, with gaps, and in other orders."""
+"""A similarity with gaps in memory, and in other orders."""
 
 
 @pytest.mark.parametrize("gaps", GAPS)
 @pytest.mark.parametrize("form", FORMS[:2])
 def test_similarity_with_gaps_in_memory(path: str, form: str, gaps: str) -> None:
-    """Planes that no vector divides, and several blocks of positions an image."""
-    case = Geometry(3, 5, 7, (13, 11), (3, 3), padding=(1, 1))
-    x, weight, M = operands(case, form)
-    M = GAPS[gaps](M)
-    gy, *expected = everything(x, weight, M, case, form)
-    found = BACKWARD(gy, x, weight, M, *settings(case, form), [True] * 3)
-    for one, other in zip(
-        (FORWARD(x, weight, M, *settings(case, form)), *found), expected, strict=True
-    ):
-        same(one, other, 1e-12)
+    """Images that hold more positions than a panel, in numbers that no vector divides."""
+    for kernel, padding in (((3, 3), (1, 1)), ((1, 1), (0, 0))):
+        case = Geometry(2, 5, 7, (23, 19), kernel, padding=padding)
+        x, weight, M = operands(case, form)
+        M = GAPS[gaps](M)
+        gy, *expected = everything(x, weight, M, case, form)
+        for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-5)):
+            rounded = [t.to(dtype) for t in (gy, x, weight)]
+            similarity = GAPS[gaps](operands(case, form)[2].to(dtype))
+            assert similarity.stride() == M.stride()
+            found = BACKWARD(*rounded, similarity, *settings(case, form), [True] * 3)
+            y = FORWARD(*rounded[1:], similarity, *settings(case, form))
+            for one, other in zip((y, *found), expected, strict=True):
+                same(one, other, tolerance)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])

@@ -14,7 +14,7 @@ struct SimilarityView {
   const T* data;
   int64_t sample, row, column;  // strides, 0 where one entry serves all
   std::vector<int64_t> factor;  // offset of every factor of a position: [tap][tap or lane]
-  int64_t planes = 0;           // stride of the factors, if each is a plane without gaps
+  int64_t planes = 0;           // stride of the factors, if neighbours in a row are together
   std::vector<T> images;        // with one similarity per image: its factors, image by image
 
   SimilarityView(const Geometry& g, const Tensor& similarity)
@@ -29,7 +29,7 @@ struct SimilarityView {
                                       similarity.stride(1));
       }
     }
-    if (column == 1 && row == g.factor_w && (g.full || g.lanes == 1)) {
+    if (column == 1 && (g.full || g.lanes == 1)) {
       const int64_t step = similarity.stride(g.full ? 2 : 1);
       planes = !g.full || similarity.stride(1) == g.taps() * step ? step : 0;
     }
@@ -150,8 +150,11 @@ class Positions {
       return;
     }
     // Factor by factor, since that is how a similarity usually lies in memory.
-    if (view_.planes > 0 && is_run(source_)) {
-      transpose(view_.data + source_[0], view_.planes, factors, count, similarity_.data(), factors);
+    if (view_.planes > 0) {
+      for_each_run(source_, [&](int64_t begin, int64_t end) {
+        transpose(view_.data + source_[begin], view_.planes, factors, end - begin,
+                  &similarity_[begin * factors], factors);
+      });
       return;
     }
     for (int64_t f = 0; f < factors; ++f) {
@@ -178,8 +181,11 @@ class Positions {
     const int64_t factors = g_.factors();
     const int64_t step = last() ? 1 : g_.factor_h * g_.factor_w;
     const bool repeats = !g_.full && g_.lanes > g_.similarity_groups;
-    if (!last() && !g_.collects() && (g_.full || g_.lanes == 1) && is_run(place_)) {
-      transpose(gradient_.data(), factors, blocks_, factors, to_ + place_[0], step);
+    if (!last() && !g_.collects() && (g_.full || g_.lanes == 1)) {
+      for_each_run(place_, [&](int64_t begin, int64_t end) {
+        transpose(&gradient_[begin * factors], factors, end - begin, factors, to_ + place_[begin],
+                  step);
+      });
       return;
     }
     for (int64_t f = 0; f < factors; ++f) {
@@ -205,9 +211,15 @@ class Positions {
   // What is collected has the order of a contiguous similarity, whatever the similarity's is.
   bool last() const { return g_.taps_last && !g_.collects(); }
 
-  // Whether the positions lie one after the other.
-  bool is_run(const std::vector<int64_t>& offsets) const {
-    return offsets[count_ - 1] - offsets[0] == count_ - 1;
+  // Calls f with the first position, and the one after the last, of each part without gaps.
+  template <typename F>
+  void for_each_run(const std::vector<int64_t>& offsets, const F& f) const {
+    for (int64_t begin = 0, end = 1; begin < count_; begin = end++) {
+      while (end < count_ && offsets[end] == offsets[end - 1] + 1) {
+        ++end;
+      }
+      f(begin, end);
+    }
   }
 
   void locate_similarity(int64_t i, int64_t n, int64_t p, int64_t q) {
