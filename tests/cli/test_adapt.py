@@ -116,6 +116,19 @@ def test_adapt_writes_everything_and_says_how_good_it_is(run, tmp_path):
     assert set(Path("birds").iterdir()) == {Path("birds") / name for name in FILES}
 
 
+def test_the_result_as_json(run):
+    done = run(
+        "adapt", "mine", "--out", "birds", *PLAIN, "--no-onnx", "--method", "proto", "--json"
+    )
+    found = json.loads(done.out)
+    stored = ns.FewShotClassifier.load("birds").cross_validation_.to_dict()
+    assert found["classes"] == ["kind 0", "kind 1", "kind 2"]
+    same = ("method", "accuracy", "interval", "by_method", "tested", "left_out", "note")
+    assert {name: found[name] for name in same} == {
+        name: list(stored[name]) if name == "interval" else stored[name] for name in same
+    }
+
+
 def test_what_takes_minutes_is_left_out_with_a_word(run, monkeypatch):
     monkeypatch.setattr(methods, "_MOST_WORK", 1_000)
     done = run("adapt", "mine", "--out", "birds", *PLAIN, "--no-onnx")

@@ -77,6 +77,7 @@ def adapt(
     folds: Annotated[int, typer.Option(help="Folds of cross-validation; 1 skips it.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
     onnx: Annotated[bool, typer.Option(help="Also write model.onnx.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     force: Force = False,
 ) -> None:
     """Learn to classify your own images from a few examples of each class.
@@ -100,8 +101,8 @@ def adapt(
     from ..adapt.methods import METHODS, static_options
     from ..adapt.output_folder import check_apart, check_output_folder, output_folder
     from ..export.onnx import check_packages
-    from .shared.adapt_result import print_result
-    from .shared.printing import others_print_to_stderr
+    from .shared.adapt_result import print_result, result_as_json
+    from .shared.printing import others_print_to_stderr, print_json
     from .shared.progress import StageBar, progress_bar
     from .shared.signals import ends_on_sigterm, says_on_interrupt
 
@@ -126,7 +127,10 @@ def adapt(
             fitted.fit(dataset.paths, labels, stages)
             with ends_on_sigterm(), output_folder(out, force) as new:
                 write_all(fitted, dataset, new, out, onnx, stages)
-    print_result(fitted, out)
+    if as_json:
+        print_json(result_as_json(fitted, out))
+    else:
+        print_result(fitted, out)
 
 
 def _backbone(

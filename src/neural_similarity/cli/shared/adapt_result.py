@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ...adapt import FewShotClassifier, missing_hint
 from ...adapt.report import CLASS_COLUMNS, accuracy_text, class_rows, predict_command
 from .printing import print_line
 from .table import print_table
 
-__all__ = ["print_result"]
+__all__ = ["print_result", "result_as_json"]
+
+
+def result_as_json(classifier: FewShotClassifier, out: Path) -> dict[str, Any]:
+    """The numbers that :func:`print_result` prints; ``accuracy`` is None if none was tested."""
+    validation = classifier.cross_validation_
+    return {
+        "out": str(out),
+        "classes": classifier.classes_.tolist(),
+        "method": validation.method,
+        "folds": validation.folds,
+        "tested": validation.tested,
+        "accuracy": validation.accuracy,
+        "interval": validation.interval,
+        "by_method": dict(validation.by_method),
+        "left_out": dict(validation.left_out),
+        "likely_wrong_labels": len(validation.suspects),
+        "note": validation.note,
+    }
 
 
 def print_result(classifier: FewShotClassifier, out: Path) -> None:
