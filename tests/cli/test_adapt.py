@@ -117,9 +117,7 @@ def test_adapt_writes_everything_and_says_how_good_it_is(run, tmp_path):
 
 
 def test_the_result_as_json(run):
-    done = run(
-        "adapt", "mine", "--out", "birds", *PLAIN, "--no-onnx", "--method", "proto", "--json"
-    )
+    done = run("adapt", "mine", "--out", "birds", *PLAIN, "--no-onnx", "--folds", 2, "--json")
     found = json.loads(done.out)
     stored = ns.FewShotClassifier.load("birds").cross_validation_.to_dict()
     assert found["classes"] == ["kind 0", "kind 1", "kind 2"]
