@@ -84,7 +84,7 @@ class _Comparison:
     def heads(self, n_way: int, n_shot: int) -> None:
         file = self.folder / f"heads-{self.name(n_way, n_shot)}.json"
         if self.arguments.draws and read_record(file) is None:
-            skip = ("static", *self.arguments.skip.split(","))
+            skip = ("static", "blocks", *self.arguments.skip.split(","))
             tasks = range(self.arguments.draws)
             result = compare_heads(self.images, n_way, n_shot, tasks, skip)
             self.write(file, n_way, n_shot, result)

@@ -76,7 +76,7 @@ def test_auto_chooses_by_cross_validation():
     images, labels = pictures((5, 4, 6))
     made = ns.FewShotClassifier(backbone=backbone(), folds=3, seed=2).fit(images, labels)
     found = made.cross_validation_
-    assert set(found.by_method) == set(METHODS) - {"dynamic"}
+    assert set(found.by_method) == set(METHODS) - {"dynamic", "blocks"}
     assert found.by_method[made.method_] == max(found.by_method.values())
     assert found.tested == found.confusion.sum() == 15
     assert found.confusion.sum(1).tolist() == [5, 4, 6]
@@ -114,8 +114,8 @@ def test_auto_leaves_out_what_would_take_minutes(monkeypatch):
     assert adapters._tuned_work(base) == 16 * 288
     monkeypatch.setattr(adapters, "_MOST_WORK", 4607)
     found = ns.FewShotClassifier(backbone=base).fit(images, labels).cross_validation_
-    assert set(found.by_method) == set(METHODS) - {"static", "dynamic"}
-    assert set(found.left_out) == {"static", "dynamic"}
+    assert set(found.by_method) == set(METHODS) - {"static", "dynamic", "blocks"}
+    assert set(found.left_out) == {"static", "dynamic", "blocks"}
     assert "choose it with --method static, or method='static'" in found.left_out["static"]
     assert "needs a backbone with a dynamic" in found.left_out["dynamic"]
     assert CrossValidation.from_dict(found.to_dict()).left_out == found.left_out
@@ -146,7 +146,7 @@ def test_the_shipped_pair_serves_every_method(tmp_path, monkeypatch, no_weights)
         save_backbone(tmp_path / f"{name}.safetensors", made.module, made.source, SEEN)
     images, labels = pictures((2, 2))
     found = ns.FewShotClassifier(folds=2).fit(images, labels)
-    assert set(found.cross_validation_.by_method) == set(METHODS) - {"laplace"}
+    assert set(found.cross_validation_.by_method) == set(METHODS) - {"laplace", "blocks"}
     assert "needs the classifier that" in found.cross_validation_.left_out["laplace"]
     assert ns.FewShotClassifier("static").fit(images, labels).backbone_.name == "cnn4-plain"
     assert ns.FewShotClassifier("proto").fit(images, labels).backbone_.name == "cnn4-dynamic"

@@ -55,8 +55,8 @@ class FewShotClassifier:
             nearest class mean; ``"ridge"``: ridge regression; ``"linear"``: logistic regression;
             ``"laplace"``: the same, with a prior from the classifier that the backbone was trained
             with. They are the few-shot methods of the same names. ``"ensemble"``: linear and ridge,
-            averaged; ``"auto"``: ensemble, unless another one is better in cross-validation beyond
-            doubt.
+            averaged; ``"blocks"``: all weights of the last blocks and a classifier are tuned;
+            ``"auto"``: ensemble, unless another one is better in cross-validation beyond doubt.
         backbone: what :func:`~neural_similarity.adapt.load_backbone` takes, or a
             :class:`~neural_similarity.adapt.FeatureExtractor`. None is the best that is installed
             (:func:`~neural_similarity.adapt.default_backbone`): a network trained on ImageNet, or

@@ -25,8 +25,8 @@ def adapt(
     method: Annotated[
         str,
         typer.Option(
-            help="ensemble, linear, laplace, ridge, proto, dynamic, static, or auto: ensemble, "
-            "unless another one is clearly better in cross-validation."
+            help="ensemble, linear, laplace, ridge, proto, dynamic, static, blocks, or auto: "
+            "ensemble, unless another one is clearly better in cross-validation."
         ),
     ] = "auto",
     backbone: BackboneSpec = None,

@@ -3,8 +3,9 @@
 Each is the few-shot method of the same name: on equally many images of every class it gives the
 same scores. ``proto`` works on features of unit length here, and its scores are multiplied by
 :data:`~neural_similarity.adapt.linear_heads.SCALE`; ``linear`` and ``laplace`` also learn from
-mirror images. Two are exceptions: ``ensemble`` averages ``linear`` and ``ridge``, and for
-``static`` see :mod:`~neural_similarity.adapt.methods.static`.
+mirror images. Three are exceptions: ``ensemble`` averages ``linear`` and ``ridge``; for ``static``
+see :mod:`~neural_similarity.adapt.methods.static`, for ``blocks``
+:mod:`~neural_similarity.adapt.methods.blocks`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .. import linear_heads as heads
 from ..backbones.extractor import FeatureExtractor
 from ..training_images import TrainingImages
 from .base import AdaptedNetwork, Adapter
+from .blocks import BlocksAdapter
 from .on_features import EnsembleAdapter, HeadAdapter
 from .static import Layers, StaticAdapter, StaticOptions, static_options, tuned_part
 
@@ -41,7 +43,7 @@ __all__ = [
     "takes_long",
 ]
 
-METHODS = ("ensemble", "linear", "ridge", "proto", "laplace", "dynamic", "static")
+METHODS = ("ensemble", "linear", "ridge", "proto", "laplace", "dynamic", "static", "blocks")
 """The first is preferred, unless another one is better beyond doubt."""
 
 _MOST_WORK = 1e8  # multiply-adds of an image in what is tuned, above which a fit takes minutes
@@ -54,6 +56,8 @@ def make_adapter(method: str, data: TrainingImages, static: StaticOptions | None
     """
     if method == "static":
         return StaticAdapter(data, static or StaticOptions())
+    if method == "blocks":
+        return BlocksAdapter(data)
     if method == "dynamic":
         return HeadAdapter(data, partial(heads.tuned, method=Dynamic()), unit=False)
     if method == "ensemble":
@@ -104,6 +108,8 @@ def can_adapt(
             "needs an active similarity, and that of the backbone is switched off; choose it with "
             "neural_similarity.set_similarity(module, name)"
         )
+    if method == "blocks" and not any(isinstance(m, nn.Conv2d) for m in backbone.module.modules()):
+        return "needs a backbone with convolutions"
     if method != "static":
         return None
     try:
@@ -115,8 +121,9 @@ def can_adapt(
 
 def takes_long(method: str, backbone: FeatureExtractor) -> str | None:
     """The reason why method auto skips a method: its tuning takes minutes. None if it does not."""
-    work = _tuned_work(backbone) if method == "static" else 0
-    if work <= _MOST_WORK:
+    if method not in ("static", "blocks"):
+        return None
+    if method == "static" and _tuned_work(backbone) <= _MOST_WORK:
         return None
     return f"takes minutes on this backbone; choose it with --method {method}, or method={method!r}"
 

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ... import _check
 from ...convert import attach, merge
@@ -33,8 +32,9 @@ from ...structures import Structure, list_structures
 from .. import linear_heads as heads
 from ..backbones.extractor import FeatureExtractor
 from .adam import Adam
-from .base import AdaptedNetwork, Adapter
+from .base import AdaptedNetwork
 from .cached_trunk import CachedTrunk
+from .upper_part import UpperPartAdapter
 
 __all__ = [
     "Layers", "StaticAdapter", "StaticOptions", "late_layers", "static_options", "tuned_part",
@@ -86,7 +86,7 @@ class StaticOptions:
 
 
 @dataclass(eq=False)
-class StaticAdapter(Adapter):
+class StaticAdapter(UpperPartAdapter):
     """Static similarities of late layers and a classifier on unit features, then merged.
 
     It learns from images and from their mirror images. BatchNorm keeps its statistics. If no class
@@ -100,22 +100,8 @@ class StaticAdapter(Adapter):
     options: StaticOptions = field(default_factory=StaticOptions)
 
     def __post_init__(self) -> None:
-        backbone = self.data.backbone
-        self.trunk = tuned_part(backbone, self.options)
-        self.start = {name: self._parameter(name).clone() for name in self._names()}
-        images: list[Tensor] = []
-        mirrored: list[Tensor] = []
-        for rows in torch.arange(len(self.data)).split(_BATCH):
-            pixels = self.data.pixels(rows)
-            for view, maps in ((pixels, images), (pixels.flip(3), mirrored)):
-                maps.append(self.trunk.lower(backbone.preprocessing.normalise(view)))
-        self.maps = torch.stack((torch.cat(images), torch.cat(mirrored)))
-
-    def subset(self, rows: Tensor, labels: Tensor) -> StaticAdapter:
-        """The method on the images in these rows, with labels of their own; maps are kept."""
-        part = copy.copy(self)
-        part.data, part.maps = self.data.subset(rows, labels), self.maps[:, rows]
-        return part
+        trunk = tuned_part(self.data.backbone, self.options)
+        self.prepare(trunk, similarity_names(trunk.upper))
 
     def fit(self, rows: Tensor) -> Tensors:
         labels = self.data.labels[rows]
@@ -155,7 +141,7 @@ class StaticAdapter(Adapter):
         for step, chosen in enumerate(self._batches(len(rows), steps, generator), 1):
             views = torch.randint(2, chosen.shape, generator=generator)
             with torch.enable_grad():
-                features = self._upper(tensors, self.maps[views, rows[chosen]])
+                features = self.unit_features(tensors, self.maps[views, rows[chosen]])
                 scores = F.linear(features, tensors[WEIGHT], tensors[BIAS])
                 losses = F.cross_entropy(scores, labels[chosen], reduction="none")
                 loss = (losses * weights[chosen].to(losses)).mean()
@@ -210,19 +196,10 @@ class StaticAdapter(Adapter):
     @torch.no_grad()
     def _features(self, similarities: Tensors, rows: Tensor, view: int = 0) -> Tensor:
         """Unit features of images, or of their mirror images (view 1)."""
-        parts = [self._upper(similarities, self.maps[view, part]) for part in rows.split(_BATCH)]
+        parts = [
+            self.unit_features(similarities, self.maps[view, part]) for part in rows.split(_BATCH)
+        ]
         return torch.cat(parts)
-
-    def _upper(self, tensors: Tensors, maps: Tensor) -> Tensor:
-        own = {f"upper.{name}": tensors[name] for name in self.start}
-        features: Tensor = functional_call(self.trunk, own, (maps,))
-        return F.normalize(features)
-
-    def _names(self) -> list[str]:
-        return similarity_names(self.trunk.upper)
-
-    def _parameter(self, name: str) -> Tensor:
-        return self.trunk.upper.get_parameter(name).detach()
 
 
 def _surely_positive(gains: Tensor) -> bool:
