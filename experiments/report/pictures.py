@@ -76,7 +76,7 @@ def draw_accuracy(by_shots: Mapping[int, Sequence[Comparison]], file: Path) -> N
 
     Methods that adapt nothing have an axis of their own: a logarithmic one has no zero.
     """
-    with style.figure(5.4 * len(by_shots), 5.0) as picture:
+    with style.figure(6.2 * len(by_shots), 5.0) as picture:
         panels: dict[Axes, list[Point]] = {}
         parts = picture.subfigures(1, len(by_shots), squeeze=False)[0]
         for part, (shots, comparisons) in zip(parts, by_shots.items(), strict=True):
@@ -132,7 +132,7 @@ def _draw_points(axes: Axes, points: Sequence[Point]) -> None:
         )  # fmt: skip
     if axes.get_xscale() == "log" and points:
         most = max(point.x for point in points)
-        axes.set_xlim(0.8 * min(point.x for point in points), 8 * most)  # room for the last name
+        axes.set_xlim(0.8 * min(point.x for point in points), 15 * most)  # room for the last name
     axes.grid(axis="y")
 
 
