@@ -13,6 +13,7 @@ from pathlib import Path
 from neural_similarity.errors import RunError
 
 from .. import markdown
+from ..adapt.headline import adapt_lines
 from ..records import RESULTS, write_text
 from ..tables.base import BUDGETS
 from ..tables.equal_cost import STUDIES
@@ -113,6 +114,12 @@ class Report:
         rows = {table.name: read_table(table, self.results, budget) for table in tables}
         return {name: of for name, of in rows.items() if has_results(TABLES[name], of)}
 
+    def _adapt_page(self) -> str | None:
+        """The link from the README to the page on ways to adapt."""
+        if self.page is None or self.readme is None:
+            return None
+        return link(self.page.with_name("adapt-results.md"), self.readme)
+
     def _texts(self, tables: Mapping[str, dict[str, RowResults]]) -> dict[Path, str]:
         """The text of each file."""
         texts = {self.file: self._full(tables)}
@@ -125,6 +132,7 @@ class Report:
             target = link(self.page or self.file, self.readme)
             current = self.readme.read_text(encoding="utf-8")
             lines = (
+                *adapt_lines(self.results / "adapt", self._adapt_page()),
                 *equal_cost_lines(self.results, self.budget, target),
                 headlines(tables, target),
             )
