@@ -119,6 +119,23 @@ def test_reduced_precision(path: str, name: str, form: str, dtype: torch.dtype) 
         same(one, truth, 2e-2)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_memory_is_laid_out_as_a_compiler_expects(path: str, dtype: torch.dtype) -> None:
+    """Also of operands that repeat themselves in memory."""
+    case = CASES["rgb"]
+    for form in FORMS[:2]:
+        x, weight, M = (t.to(dtype) for t in operands(case, form))
+        taps_last = M.movedim((-2, -1), (1, 2)).contiguous().movedim((1, 2), (-2, -1))
+        for similarity in (M, M[..., :1, :1].expand_as(M), taps_last[..., :1].expand_as(M)):
+            for image in (x, x[..., :1, :1].expand_as(x), x[:1].expand_as(x)):
+                tensors = (image, weight, similarity)
+                y = FORWARD(*tensors, *settings(case, form))
+                found = (y, *BACKWARD(y, *tensors, *settings(case, form), [True] * 3))
+                like = operator._forward_fake(*tensors, *settings(case, form))
+                fakes = operator._backward_fake(y, *tensors, *settings(case, form), [True] * 3)
+                assert [t.stride() for t in found] == [t.stride() for t in (like, *fakes)]
+
+
 def test_strided_operands(path: str) -> None:
     case = CASES["strided"]
     x, weight, similarity = operands(case)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from . import compiled
+from .pieces import format_of, gradient_memory
 
 __all__ = ["DTYPES", "backward", "forward"]
 
@@ -21,14 +22,21 @@ DTYPES = (torch.bfloat16, torch.float16)
 def forward(input: Tensor, weight: Tensor, similarity: Tensor, *settings: Any) -> Tensor:
     operands = (input.float(), weight.float(), similarity.float())
     output: Tensor = _kernels().forward(*operands, *settings)
-    return output.to(input.dtype)
+    return output.to(input.dtype, memory_format=format_of(input))
 
 
 def backward(
     grad_output: Tensor, input: Tensor, weight: Tensor, similarity: Tensor, *rest: Any
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor, Tensor]:
     tensors = (grad_output.float(), input.float(), weight.float(), similarity.float())
-    return tuple(gradient.to(input.dtype) for gradient in _kernels().backward(*tensors, *rest))
+    gx, gw, gm = _kernels().backward(*tensors, *rest)
+    *_, mask = rest
+    # A conversion makes expanded operands dense, so memory is laid out for the operands themselves.
+    if mask[0]:
+        gx = gx.to(input.dtype, memory_format=format_of(input))
+    if mask[2]:
+        gm = gradient_memory(similarity).copy_(gm)
+    return gx.to(input.dtype), gw.to(input.dtype), gm.to(input.dtype)
 
 
 def _kernels() -> compiled.Kernels:
