@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from support.adapt_cases import EYE, backbone, pictures
+from support.adapt_cases import EYE, METHODS, backbone, pictures
 from torch import nn
 
 import neural_similarity as ns
 from neural_similarity.adapt import FeatureExtractor, embed_images, make_adapter
-from neural_similarity.adapt.methods.blocks import last_blocks
 from neural_similarity.errors import RunError
 
 N_WAY = 3
@@ -19,13 +18,53 @@ def data():
     return embed_images(backbone(), images, torch.arange(N_WAY).repeat_interleave(8), N_WAY)
 
 
-def test_the_last_four_convolutions_are_tuned_with_the_blocks_that_they_are_in():
-    network = ns.create_model("resnet18", num_classes=0, image_size=32).eval()
-    extractor = FeatureExtractor(network, EYE.preprocessing)
-    trunk = last_blocks(extractor)
-    tuned = {name.split(".")[0] for name, _ in trunk.upper.named_parameters()}
-    assert tuned == {"layer4"}
-    assert not any(parameter.requires_grad for parameter in trunk.parameters())
+class Odd(nn.Module):
+    """A layer that never runs, one that is registered last and runs first, and a tied weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(*(nn.Conv2d(3, 3, 3, padding=1) for _ in range(6)))
+        self.body[1].weight = self.body[5].weight
+        self.unused = nn.Conv2d(3, 3, 1)
+        self.norm = nn.BatchNorm2d(3)
+        self.first = nn.Conv2d(3, 3, 1)
+
+    def forward(self, images):
+        return self.norm(self.body(self.first(images))).mean((2, 3))
+
+
+def adapt(module):
+    images, _ = pictures((2,) * N_WAY)
+    extractor = FeatureExtractor(module, EYE.preprocessing)
+    labels = torch.arange(N_WAY).repeat_interleave(2)
+    return make_adapter("blocks", embed_images(extractor, images, labels, N_WAY))
+
+
+def test_the_last_four_layers_are_tuned_and_the_norms_after_them():
+    adapter = adapt(ns.create_model("resnet18", num_classes=0, image_size=8).eval())
+    weights = {name for name, tensor in adapter.start.items() if tensor.dim() == 4}
+    assert weights == {
+        f"layer4.{name}.weight" for name in ("0.conv2", "0.downsample.0", "1.conv1", "1.conv2")
+    }
+    norms = {name.rpartition(".")[0] for name, tensor in adapter.start.items() if tensor.dim() == 1}
+    assert norms == {f"layer4.{name}" for name in ("0.bn2", "0.downsample.1", "1.bn1", "1.bn2")}
+
+
+def test_layers_count_that_run_and_weights_of_two_layers_stay():
+    adapter = adapt(Odd().eval())
+    tuned = {f"body.{n}.{kind}" for n in (2, 3, 4, 5) for kind in ("weight", "bias")}
+    assert set(adapter.start) == tuned - {"body.5.weight"} | {"norm.weight", "norm.bias"}
+    rows = torch.arange(len(adapter.data))
+    learned = adapter.fit(rows)
+    pixels = adapter.data.backbone.preprocessing.normalise(adapter.data.pixels(rows))
+    torch.testing.assert_close(
+        adapter.network(learned)(pixels), adapter.scores(learned, rows), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_similarities_are_merged_before():
+    module = ns.attach(backbone().module, ns.StaticSimilarity())
+    assert not any("similarit" in name or "parametriz" in name for name in adapt(module).start)
 
 
 def test_training_images_are_learned_and_the_network_gives_the_same_scores(data):
@@ -68,8 +107,15 @@ def test_the_classifier_chooses_it_by_name_alone():
     assert made.method_ == "blocks"
     auto = ns.FewShotClassifier(backbone=base, folds=2).fit(images, labels)
     assert "takes minutes" in auto.cross_validation_.left_out["blocks"]
-    with pytest.raises(RunError, match="'blocks' needs a backbone with convolutions"):
+    with pytest.raises(RunError, match="'blocks' needs a backbone with weights in float32"):
         ns.FewShotClassifier("blocks", EYE).fit(images, labels)
+    with pytest.raises(RunError, match="needs a backbone without a dynamic"):
+        ns.FewShotClassifier("blocks", backbone(METHODS["dynamic"])).fit(images, labels)
+    numbers = torch.tensor([0] * 4 + [1] * 4)
+    with pytest.raises(RunError, match="expected a method that works here, got blocks takes min"):
+        ns.FewShotClassifier().fit_embedded(
+            embed_images(base, images, numbers, 2), ["a", "b"], ("blocks",)
+        )
 
 
 def test_it_is_saved_and_loaded(tmp_path):
@@ -80,4 +126,3 @@ def test_it_is_saved_and_loaded(tmp_path):
     loaded = ns.FewShotClassifier.load(tmp_path / "mine")
     assert (loaded.predict_proba(new) == made.predict_proba(new)).all()
     assert made.score(new, new_labels) > 0.8
-    assert isinstance(made.adapted().network.classifier, nn.Linear)

@@ -122,6 +122,8 @@ def test_the_result_as_json(run):
     stored = ns.FewShotClassifier.load("birds").cross_validation_.to_dict()
     assert found["classes"] == ["kind 0", "kind 1", "kind 2"]
     same = ("method", "accuracy", "interval", "by_method", "tested", "left_out", "note")
+    assert found["tested_by_class"] == list(COUNTS)
+    assert sum(found["right_by_class"]) == round(found["by_method"][found["method"]] * sum(COUNTS))
     assert {name: found[name] for name in same} == {
         name: list(stored[name]) if name == "interval" else stored[name] for name in same
     }

@@ -120,10 +120,11 @@ def _backbones(backbone: Backbone, methods: tuple[str, ...]) -> dict[str, Featur
     if default_backbone() != SHIPPED_DYNAMIC and methods != ("dynamic",):
         return dict.fromkeys(methods, load_backbone())
     backbones = {}
-    if set(methods) - {"static"}:
-        backbones = dict.fromkeys(set(methods) - {"static"}, load_backbone(SHIPPED_DYNAMIC))
-    if "static" in methods and (PLAIN_TWIN in list_backbones() or len(methods) == 1):
-        backbones["static"] = load_backbone(PLAIN_TWIN)
+    plain = set(methods) & {"static", "blocks"}
+    if set(methods) - plain:
+        backbones = dict.fromkeys(set(methods) - plain, load_backbone(SHIPPED_DYNAMIC))
+    if plain and (PLAIN_TWIN in list_backbones() or len(methods) == 1):
+        backbones |= dict.fromkeys(plain, load_backbone(PLAIN_TWIN))
     return backbones
 
 

@@ -89,7 +89,7 @@ def save_adapted(adapted: Adapted, folder: str | os.PathLike[str], force: bool) 
 def write_adapted(adapted: Adapted, folder: Path) -> None:
     """Write the files into a folder."""
     backbone, source = adapted.backbone, dict(adapted.backbone.source or {"kind": "module"})
-    if source["kind"] == "create_model" and adapted.validation.method == "static":
+    if source["kind"] == "create_model" and adapted.validation.method in ("static", "blocks"):
         source["similarity"] = None  # merged
     preprocessing = backbone.preprocessing.to_dict()
     described = {

@@ -10,6 +10,7 @@ see :mod:`~neural_similarity.adapt.methods.static`, for ``blocks``
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from functools import partial
 from typing import cast
@@ -25,7 +26,7 @@ from .. import linear_heads as heads
 from ..backbones.extractor import FeatureExtractor
 from ..training_images import TrainingImages
 from .base import AdaptedNetwork, Adapter
-from .blocks import BlocksAdapter
+from .blocks import BlocksAdapter, last_layers
 from .on_features import EnsembleAdapter, HeadAdapter
 from .static import Layers, StaticAdapter, StaticOptions, static_options, tuned_part
 
@@ -101,15 +102,15 @@ def can_adapt(
     dynamic = any(isinstance(part, DynamicLayer) for part in backbone.module.modules())
     if method == "dynamic" and not dynamic:
         return "needs a backbone with a dynamic similarity"
-    if method == "static" and dynamic:
+    if method in ("static", "blocks") and dynamic:
         return "needs a backbone without a dynamic similarity"
-    if method in ("static", "dynamic") and is_switched_off(backbone.module):
+    if method in ("static", "blocks", "dynamic") and is_switched_off(backbone.module):
         return (
             "needs an active similarity, and that of the backbone is switched off; choose it with "
             "neural_similarity.set_similarity(module, name)"
         )
-    if method == "blocks" and not any(isinstance(m, nn.Conv2d) for m in backbone.module.modules()):
-        return "needs a backbone with convolutions"
+    if method == "blocks":
+        return _no_layers(backbone)
     if method != "static":
         return None
     try:
@@ -121,11 +122,12 @@ def can_adapt(
 
 def takes_long(method: str, backbone: FeatureExtractor) -> str | None:
     """The reason why method auto skips a method: its tuning takes minutes. None if it does not."""
-    if method not in ("static", "blocks"):
-        return None
-    if method == "static" and _tuned_work(backbone) <= _MOST_WORK:
-        return None
-    return f"takes minutes on this backbone; choose it with --method {method}, or method={method!r}"
+    choose = f"choose it with --method {method}, or method={method!r}"
+    if method == "blocks":
+        return f"takes minutes on most backbones; {choose}"
+    if method == "static" and _tuned_work(backbone) > _MOST_WORK:
+        return f"takes minutes on this backbone; {choose}"
+    return None
 
 
 def _no_prior(backbone: FeatureExtractor) -> str | None:
@@ -134,6 +136,16 @@ def _no_prior(backbone: FeatureExtractor) -> str | None:
         return "needs the classifier that the backbone was trained with"
     if len(rows) < 2:
         return "needs a backbone that was trained on two base classes or more"
+    return None
+
+
+def _no_layers(backbone: FeatureExtractor) -> str | None:
+    parameter = next(backbone.module.parameters(), None)
+    if parameter is None or parameter.dtype not in (torch.float32, torch.float64):
+        return "needs a backbone with weights in float32 or float64"
+    image = parameter.new_zeros(1, *backbone.image_shape)
+    if not last_layers(copy.deepcopy(backbone.module).eval(), image):
+        return "needs a backbone with convolutions or linear layers"
     return None
 
 

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from ... import _check
 from ...convert import attach, merge
-from ...convert.switch import check_switched_on
 from ...errors import RunError, SkippedLayerWarning
 from ...fewshot.inner_loop.episode_parameters import BIAS, WEIGHT, Tensors, similarity_names
 from ...fewshot.methods.classifiers.linear import balanced, choose_strength, fit_linear, inner_folds
@@ -34,7 +33,7 @@ from ..backbones.extractor import FeatureExtractor
 from .adam import Adam
 from .base import AdaptedNetwork
 from .cached_trunk import CachedTrunk
-from .upper_part import UpperPartAdapter
+from .upper_part import UpperPartAdapter, merged_copy
 
 __all__ = [
     "Layers", "StaticAdapter", "StaticOptions", "late_layers", "static_options", "tuned_part",
@@ -115,13 +114,9 @@ class StaticAdapter(UpperPartAdapter):
         return F.linear(features, learned[WEIGHT], learned[BIAS])
 
     def network(self, learned: Tensors) -> AdaptedNetwork:
-        module = copy.deepcopy(self.trunk.whole)
-        parameters = dict(module.named_parameters())
-        with torch.no_grad():
-            for name in self.start:
-                parameters[name].copy_(learned[name])
+        module = merge(self.whole_with(learned))
         classifier = heads.linear(learned[WEIGHT], learned[BIAS])
-        return AdaptedNetwork(merge(module), classifier, True).eval().requires_grad_(False)
+        return AdaptedNetwork(module, classifier, True).eval().requires_grad_(False)
 
     def _tuned(self, rows: Tensor, apart: Tensor) -> Tensors:
         """The similarities, learned from the images in rows, that are best for those kept apart."""
@@ -216,10 +211,7 @@ def _surely_positive(gains: Tensor) -> bool:
 
 def tuned_part(backbone: FeatureExtractor, options: StaticOptions) -> CachedTrunk:
     """The backbone with similarities, in two parts: the upper one has all of them."""
-    check_switched_on("adapt", backbone.module)
-    module = copy.deepcopy(backbone.module)
-    if any(static_similarities(part) for part in module.modules()):
-        merge(module)
+    module = merged_copy(backbone)
     layers = options.layers
     if isinstance(layers, int | float):
         layers = "|".join(map(re.escape, late_layers(module, layers)))

@@ -1,4 +1,4 @@
-"""What methods share that tune the upper part of a network, on maps of the lower part."""
+"""What the methods that tune the upper part of a network share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from typing import Self
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
+from ...convert import merge
+from ...convert.switch import check_switched_on
 from ...fewshot.inner_loop.episode_parameters import Tensors
+from ...nn.inventory import static_similarities
+from ..backbones.extractor import FeatureExtractor
 from .base import Adapter
 from .cached_trunk import CachedTrunk
 
-__all__ = ["UpperPartAdapter"]
+__all__ = ["UpperPartAdapter", "merged_copy"]
 
 _BATCH = 64
 
@@ -27,12 +31,12 @@ class UpperPartAdapter(Adapter):
 
     Attributes:
         trunk: the network in two parts.
-        start: the parameters that are tuned, by their names in the upper part, before they are.
+        start: the parameters that are tuned, by their names, with their first values.
         maps: ``(2, N, ...)``, what the lower part makes of images and of their mirror images.
     """
 
     def prepare(self, trunk: CachedTrunk, names: Iterable[str]) -> None:
-        """Set the attributes; ``names`` are those of the parameters."""
+        """Set the attributes; ``names`` are those of parameters in the upper part."""
         self.trunk = trunk
         self.start: Tensors = {
             name: trunk.upper.get_parameter(name).detach().clone() for name in names
@@ -51,8 +55,25 @@ class UpperPartAdapter(Adapter):
         part.data, part.maps = self.data.subset(rows, labels), self.maps[:, rows]
         return part
 
+    def whole_with(self, learned: Tensors) -> nn.Module:
+        """A copy of the whole network with what was learned."""
+        module = copy.deepcopy(self.trunk.whole)
+        with torch.no_grad():
+            for name in self.start:
+                module.get_parameter(name).copy_(learned[name])
+        return module
+
     def unit_features(self, tensors: Tensors, maps: Tensor) -> Tensor:
         """Features of unit length, with these parameters in the place of the network's own."""
         own = {f"upper.{name}": tensors[name] for name in self.start}
         features: Tensor = functional_call(self.trunk, own, (maps,))
         return F.normalize(features)
+
+
+def merged_copy(backbone: FeatureExtractor) -> nn.Module:
+    """A copy of its network to tune, in evaluation mode; static similarities are merged."""
+    check_switched_on("adapt", backbone.module)
+    module = copy.deepcopy(backbone.module)
+    if any(static_similarities(part) for part in module.modules()):
+        merge(module)
+    return module.eval().requires_grad_(False)

@@ -16,6 +16,7 @@ __all__ = ["print_result", "result_as_json"]
 def result_as_json(classifier: FewShotClassifier, out: Path) -> dict[str, Any]:
     """The numbers that :func:`print_result` prints; ``accuracy`` is None if none was tested."""
     validation = classifier.cross_validation_
+    confusion = validation.confusion
     return {
         "out": str(out),
         "classes": classifier.classes_.tolist(),
@@ -25,8 +26,11 @@ def result_as_json(classifier: FewShotClassifier, out: Path) -> dict[str, Any]:
         "accuracy": validation.accuracy,
         "interval": validation.interval,
         "by_method": dict(validation.by_method),
+        "right_by_class": confusion.diagonal().tolist(),
+        "tested_by_class": confusion.sum(1).tolist(),
         "left_out": dict(validation.left_out),
         "likely_wrong_labels": len(validation.suspects),
+        "copies_with_different_labels": len(validation.conflicts),
         "note": validation.note,
     }
 
