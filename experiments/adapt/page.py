@@ -9,6 +9,7 @@ from ..intervals import Estimate
 from ..markdown import paragraph, table
 from ..records import write_text
 from .cells import HEADS, Cell, Study, read_studies
+from .compare import reference_names
 from .picture import draw_shots
 
 __all__ = ["page_text", "write_page"]
@@ -79,9 +80,34 @@ def _verdict(studies: list[Study]) -> str:
         text += f"It is below by more than its interval here: {'; '.join(below)}."
     else:
         text += "Nowhere is it below by more than its interval."
-    return "\n\n".join(
-        [paragraph(text), paragraph(_tuned_beside_linear([cell for _, cell in cells]))]
+    all_cells = [cell for _, cell in cells]
+    texts = (text, _beside_scikit_learn(all_cells), _tuned_beside_linear(all_cells))
+    return "\n\n".join(paragraph(one) for one in texts if one)
+
+
+def _beside_scikit_learn(cells: list[Cell]) -> str:
+    """How often the automatic choice is better or worse than ten lines of code."""
+    differences = [
+        cell.difference("auto", name)
+        for cell in cells
+        for name in reference_names()
+        if name in cell.accuracies
+    ]
+    if not differences:
+        return ""
+    better, worse = _separated(differences)
+    lowest = min(difference.mean for difference in differences)
+    return (
+        f"Beside scikit-learn's two regressions on the same tasks, `auto` is better by more than "
+        f"the interval of the difference {better} times of {len(differences)}, and worse {worse} "
+        f"times; the lowest difference is {lowest:+.1f} points."
     )
+
+
+def _separated(differences: list[Estimate]) -> tuple[int, int]:
+    """How many are above zero, and below it, by more than their interval."""
+    better = sum(d.low is not None and d.low > 0 for d in differences)
+    return better, sum(d.high is not None and d.high < 0 for d in differences)
 
 
 def _tuned_beside_linear(cells: list[Cell]) -> str:
@@ -89,8 +115,7 @@ def _tuned_beside_linear(cells: list[Cell]) -> str:
     differences = [cell.difference(name, "linear") for cell in cells for name in cell.tuned]
     if not differences:
         return ""
-    worse = sum(d.high is not None and d.high < 0 for d in differences)
-    better = sum(d.low is not None and d.low > 0 for d in differences)
+    better, worse = _separated(differences)
     return (
         f"`static` and finetuning were compared with `linear` {len(differences)} times. The number "
         f"of times that they were worse by more than the interval is {worse}; better, {better}."

@@ -72,6 +72,8 @@ def test_the_page_says_who_is_best_on_the_same_tasks(tmp_path):
     """Worked by hand: pairs of tasks, where one method saw only the first two."""
     heads = {"auto": [0.6, 0.6, 0.6], "linear": [0.6, 0.8, 0.7], "ridge": [0.5, 0.5, 0.5]}
     heads |= {"proto": [0.5, 0.5, 0.5], "laplace": [0.5, 0.5, 0.5]}
+    better, equal = compare.reference_names()
+    heads |= {better: [0.7, 0.7, 0.7], equal: [0.6, 0.5, 0.7]}
     record = {"accuracies": heads, "seconds": dict.fromkeys(heads, 0.25)}
     tuned = {"accuracies": {"static": [0.7, 0.8]}, "seconds": {"static": 7.0}}
     results = tmp_path / "results"
@@ -82,6 +84,8 @@ def test_the_page_says_who_is_best_on_the_same_tasks(tmp_path):
     (tmp_path / "pictures").mkdir()
     text = write_page(results, tmp_path)[0].read_text()
     assert "-10.0 points from `linear`" in text
+    words = " ".join(text.split())
+    assert "difference 0 times of 2, and worse 1 times; the lowest difference is -10.0 po" in words
     assert "is below by more than its interval here: birds, eye, 2 ways, 5." in text
     assert "| `linear` | 3 | 70.0 ± 24.8 |  | 2,562 | 0.2 |" in text
     assert "worse by more than the interval is 0; better, 0." in " ".join(text.split())
