@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from neural_similarity.adapt import (
+    TUNING,
     FeatureExtractor,
     StaticAdapter,
     TrainingImages,
@@ -25,7 +26,7 @@ from .cells import part_name, stored_parts, task_count
 from .compare import choose_rates, compare_finetuning, compare_heads, compare_static
 from .finetuning import BelowLastBlocks
 from .page import write_page
-from .pools import Pool, embed_pool, mini_imagenet, photographs
+from .pools import Pool, add_pool_options, embed_pool, mini_imagenet, photographs
 
 SHOTS, WAYS = (1, 5, 10, 20), (5, 10)
 TUNED = "5-5,10-10"
@@ -84,7 +85,7 @@ class _Comparison:
     def heads(self, n_way: int, n_shot: int) -> None:
         file = self.folder / f"heads-{self.name(n_way, n_shot)}.json"
         if self.arguments.draws and read_record(file) is None:
-            skip = ("static", "blocks", *self.arguments.skip.split(","))
+            skip = (*TUNING, *self.arguments.skip.split(","))
             tasks = range(self.arguments.draws)
             result = compare_heads(self.images, n_way, n_shot, tasks, skip)
             self.write(file, n_way, n_shot, result)
@@ -147,11 +148,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.adapt", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--photos", type=Path, help="folder with birds/CLASS and cars/CLASS")
-    parser.add_argument("--mini", type=Path, help="folder of mini-ImageNet, with images and tables")
-    parser.add_argument("--backbone", default="efficientnet_lite0", help="as in nsl adapt")
-    parser.add_argument("--image-size", type=int, help="side of the images it reads")
-    parser.add_argument("--draws", type=int, default=100, help="tasks per number (default 100)")
+    add_pool_options(parser)
     parser.add_argument(
         "--static-draws", type=int, default=100, help="of them for method static (default 100)"
     )

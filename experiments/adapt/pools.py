@@ -7,6 +7,7 @@ validation and test classes for that.
 
 from __future__ import annotations
 
+import argparse
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +25,13 @@ from neural_similarity.adapt import (
 )
 from neural_similarity.errors import DataError
 
-__all__ = ["Draw", "Pool", "draws", "embed_pool", "mini_imagenet", "photographs"]
+__all__ = [
+    "TESTED", "Draw", "Pool", "add_pool_options", "draws", "embed_pool", "mini_imagenet",
+    "photographs",
+]  # fmt: skip
+
+TESTED = 20
+"""Images of a class that a task is tested on."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ def embed_pool(backbone: FeatureExtractor, pool: Pool) -> TrainingImages:
 def draws(data: TrainingImages, n_way: int, n_shot: int, tasks: range) -> Iterator[Draw]:
     """Tasks of random classes and images, by number; the same for every method.
 
-    At most 20 images of every class are tested.
+    At most :data:`TESTED` images of every class are tested.
     """
     for seed in tasks:
         generator = torch.Generator().manual_seed(1000 * n_shot + seed)
@@ -99,6 +106,15 @@ def draws(data: TrainingImages, n_way: int, n_shot: int, tasks: range) -> Iterat
             rows = (data.labels == one).nonzero()[:, 0]
             rows = rows[torch.randperm(len(rows), generator=generator)]
             train.append(rows[:n_shot])
-            test.append(rows[n_shot : n_shot + 20])
+            test.append(rows[n_shot : n_shot + TESTED])
         ways = [torch.full((len(part),), way % n_way) for way, part in enumerate(train + test)]
         yield Draw(torch.cat(train + test), torch.cat(ways), n_way * n_shot)
+
+
+def add_pool_options(parser: argparse.ArgumentParser) -> None:
+    """Where the images are, what reads them, and how many tasks are drawn."""
+    parser.add_argument("--photos", type=Path, help="folder with birds/CLASS and cars/CLASS")
+    parser.add_argument("--mini", type=Path, help="folder of mini-ImageNet, with images and tables")
+    parser.add_argument("--backbone", default="efficientnet_lite0", help="as in nsl adapt")
+    parser.add_argument("--image-size", type=int, help="side of the images it reads")
+    parser.add_argument("--draws", type=int, default=100, help="tasks per number (default 100)")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,9 +22,17 @@ from ..intervals import over_episodes
 from ..markdown import table
 from ..records import RESULTS, write_record
 from ..report.cells import number, signed
-from .pools import Pool, draws, embed_pool, mini_imagenet, photographs
+from .pools import (
+    TESTED,
+    Pool,
+    add_pool_options,
+    draws,
+    embed_pool,
+    mini_imagenet,
+    photographs,
+)
 
-WAYS, SHOTS, TESTED = 10, (5, 10, 20, 35), 20
+WAYS, SHOTS = 10, (5, 10, 20, 35)
 SHARES = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -88,11 +95,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.adapt.shares", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--photos", type=Path, help="folder with birds/CLASS")
-    parser.add_argument("--mini", type=Path, help="folder of mini-ImageNet, with images and tables")
-    parser.add_argument("--backbone", default="efficientnet_lite0", help="as in nsl adapt")
-    parser.add_argument("--image-size", type=int, help="side of the images it reads")
-    parser.add_argument("--draws", type=int, default=100, help="tasks per number (default 100)")
+    add_pool_options(parser)
     arguments = parser.parse_args()
     if arguments.photos is None and arguments.mini is None:
         parser.error("expected --photos DIR, --mini DIR or both, got neither")

@@ -16,8 +16,8 @@ The main names:
 - :class:`Rejection`, :func:`fit_rejection`: which images are none of the classes.
 - :func:`embed_images`, :class:`TrainingImages`, :func:`open_cache`: features of images, computed
   once for all methods and kept on disk. :data:`METHODS`, :func:`can_adapt`, :func:`make_adapter`:
-  what can be learned from them; :class:`StaticAdapter` is the method ``static``, and
-  :func:`share_fits` saves time where several methods are compared.
+  what can be learned from them; :class:`StaticAdapter` is the method ``static``, :data:`TUNING`
+  are those that tune the network, and :func:`share_fits` saves time where several are compared.
 - :class:`AdaptedNetwork`: the resulting ``nn.Module``, from images to scores.
 """
 
@@ -31,7 +31,15 @@ from .backbones import (
 )
 from .classifier import FewShotClassifier
 from .feature_cache import open_cache
-from .methods import METHODS, AdaptedNetwork, StaticAdapter, can_adapt, make_adapter, share_fits
+from .methods import (
+    METHODS,
+    TUNING,
+    AdaptedNetwork,
+    StaticAdapter,
+    can_adapt,
+    make_adapter,
+    share_fits,
+)
 from .preprocessing import Preprocessing
 from .training_images import TrainingImages, embed_images
 from .validation import (
@@ -47,6 +55,7 @@ from .validation import (
 
 __all__ = [
     "METHODS",
+    "TUNING",
     "AdaptedNetwork",
     "Calibration",
     "CrossValidation",

@@ -22,6 +22,7 @@ from .backbones.load import (
 from .feature_cache import open_cache
 from .methods import (
     METHODS,
+    TUNING,
     Adapter,
     StaticOptions,
     can_adapt,
@@ -120,7 +121,7 @@ def _backbones(backbone: Backbone, methods: tuple[str, ...]) -> dict[str, Featur
     if default_backbone() != SHIPPED_DYNAMIC and methods != ("dynamic",):
         return dict.fromkeys(methods, load_backbone())
     backbones = {}
-    plain = set(methods) & {"static", "blocks"}
+    plain = set(methods) & set(TUNING)
     if set(methods) - plain:
         backbones = dict.fromkeys(set(methods) - plain, load_backbone(SHIPPED_DYNAMIC))
     if plain and (PLAIN_TWIN in list_backbones() or len(methods) == 1):

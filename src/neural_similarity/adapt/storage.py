@@ -31,7 +31,7 @@ from .backbones.extractor import FeatureExtractor
 from .backbones.files import read_description, write_described
 from .backbones.load import rebuild
 from .linear_heads import linear
-from .methods import AdaptedNetwork
+from .methods import TUNING, AdaptedNetwork
 from .output_folder import EXAMPLES, LABELS, MODEL, output_folder
 from .preprocessing import Preprocessing
 from .validation import CrossValidation, Rejection
@@ -89,7 +89,7 @@ def save_adapted(adapted: Adapted, folder: str | os.PathLike[str], force: bool) 
 def write_adapted(adapted: Adapted, folder: Path) -> None:
     """Write the files into a folder."""
     backbone, source = adapted.backbone, dict(adapted.backbone.source or {"kind": "module"})
-    if source["kind"] == "create_model" and adapted.validation.method in ("static", "blocks"):
+    if source["kind"] == "create_model" and adapted.validation.method in TUNING:
         source["similarity"] = None  # merged
     preprocessing = backbone.preprocessing.to_dict()
     described = {

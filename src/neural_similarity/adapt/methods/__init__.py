@@ -10,7 +10,6 @@ see :mod:`~neural_similarity.adapt.methods.static`, for ``blocks``
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from functools import partial
 from typing import cast
@@ -26,12 +25,13 @@ from .. import linear_heads as heads
 from ..backbones.extractor import FeatureExtractor
 from ..training_images import TrainingImages
 from .base import AdaptedNetwork, Adapter
-from .blocks import BlocksAdapter, last_layers
+from .blocks import BlocksAdapter
 from .on_features import EnsembleAdapter, HeadAdapter
 from .static import Layers, StaticAdapter, StaticOptions, static_options, tuned_part
 
 __all__ = [
     "METHODS",
+    "TUNING",
     "AdaptedNetwork",
     "Adapter",
     "Layers",
@@ -46,6 +46,8 @@ __all__ = [
 
 METHODS = ("ensemble", "linear", "ridge", "proto", "laplace", "dynamic", "static", "blocks")
 """The first is preferred, unless another one is better beyond doubt."""
+TUNING = ("static", "blocks")
+"""Those that tune the network itself; it is plain then, whatever similarity it had."""
 
 _MOST_WORK = 1e8  # multiply-adds of an image in what is tuned, above which a fit takes minutes
 
@@ -102,9 +104,9 @@ def can_adapt(
     dynamic = any(isinstance(part, DynamicLayer) for part in backbone.module.modules())
     if method == "dynamic" and not dynamic:
         return "needs a backbone with a dynamic similarity"
-    if method in ("static", "blocks") and dynamic:
+    if method in TUNING and dynamic:
         return "needs a backbone without a dynamic similarity"
-    if method in ("static", "blocks", "dynamic") and is_switched_off(backbone.module):
+    if method in (*TUNING, "dynamic") and is_switched_off(backbone.module):
         return (
             "needs an active similarity, and that of the backbone is switched off; choose it with "
             "neural_similarity.set_similarity(module, name)"
@@ -143,8 +145,7 @@ def _no_layers(backbone: FeatureExtractor) -> str | None:
     parameter = next(backbone.module.parameters(), None)
     if parameter is None or parameter.dtype not in (torch.float32, torch.float64):
         return "needs a backbone with weights in float32 or float64"
-    image = parameter.new_zeros(1, *backbone.image_shape)
-    if not last_layers(copy.deepcopy(backbone.module).eval(), image):
+    if not any(isinstance(part, nn.Conv2d | nn.Linear) for part in backbone.module.modules()):
         return "needs a backbone with convolutions or linear layers"
     return None
 

@@ -22,7 +22,7 @@ from .base import AdaptedNetwork
 from .cached_trunk import CachedTrunk
 from .upper_part import UpperPartAdapter, merged_copy
 
-__all__ = ["BlocksAdapter", "last_layers"]
+__all__ = ["BlocksAdapter"]
 
 _LAYERS = 4  # the last convolutions and linear layers, with the norms between and after them
 _EPOCHS, _BATCH, _RATE = 20, 16, 3e-4
@@ -41,7 +41,7 @@ class BlocksAdapter(UpperPartAdapter):
     def __post_init__(self) -> None:
         module, shape = merged_copy(self.data.backbone), self.data.backbone.image_shape
         image = next(module.parameters()).new_zeros(1, *shape)
-        layers = last_layers(module, image)
+        layers = _last_layers(module, image)
         self.prepare(CachedTrunk(module, layers, shape), _tuned_names(module, layers, image))
 
     def fit(self, rows: Tensor) -> Tensors:
@@ -86,11 +86,10 @@ class BlocksAdapter(UpperPartAdapter):
         return F.linear(features, tensors[WEIGHT], tensors[BIAS])
 
 
-def last_layers(module: nn.Module, image: Tensor) -> list[str]:
+def _last_layers(module: nn.Module, image: Tensor) -> list[str]:
     """The last layers with weights that run for an image, and those that run between and after.
 
-    A layer is a module with parameters and without modules of its own but parametrizations. The
-    list is empty if no convolution and no linear layer runs.
+    A layer is a module with parameters and without modules of its own but parametrizations.
     """
     names = {
         part: name
@@ -110,7 +109,7 @@ def last_layers(module: nn.Module, image: Tensor) -> list[str]:
             handle.remove()
     order = list(dict.fromkeys(begun))
     weighted = [n for n, part in enumerate(order) if isinstance(part, nn.Conv2d | nn.Linear)]
-    return [names[part] for part in order[weighted[-_LAYERS:][0] :]] if weighted else []
+    return [names[part] for part in order[weighted[-_LAYERS:][0] :]]
 
 
 def _tuned_names(module: nn.Module, layers: list[str], image: Tensor) -> list[str]:

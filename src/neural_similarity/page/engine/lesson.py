@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from ...adapt import (
     METHODS,
+    TUNING,
     FewShotClassifier,
     fold_numbers,
     make_adapter,
@@ -23,7 +24,7 @@ __all__ = ["ALL_METHODS", "QUICK_METHODS", "Answer", "Lesson", "Neighbour", "lea
 
 QUICK_METHODS = ("ridge", "proto")
 """Learned and tested in less than a second on 500 pictures."""
-ALL_METHODS = tuple(method for method in METHODS if method not in ("static", "blocks"))
+ALL_METHODS = tuple(method for method in METHODS if method not in TUNING)
 """Those that learn on features which do not change."""
 _MOST_COMPARED = 2000  # pictures, above which only the quick methods are tested
 _NEIGHBOURS = 5
