@@ -20,7 +20,14 @@ import torch.nn.functional as F
 
 from neural_similarity.convert import multiply_adds
 from neural_similarity.fewshot import FewShotConfig
-from neural_similarity.train import TrainConfig, World, build_model, build_optimizer, here_and_now
+from neural_similarity.train import (
+    TrainConfig,
+    World,
+    build_model,
+    build_optimizer,
+    here_and_now,
+    keep_freed_memory,
+)
 
 from .code_version import commit
 from .records import RESULTS, read_record, write_record
@@ -111,6 +118,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as nsl train
     for name in arguments.studies:
         number = _next_number(arguments.results, name)
         if number == 1 or arguments.again:

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "neural_similarity"
 ROOMS = sorted(path.parent.name for path in PACKAGE.glob("[!_]*/__init__.py"))
 SHARED = {
+    "_allocator",
     "_autocast",
     "_check",
     "_io",

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
+from .._allocator import keep_freed_memory
+
 __all__ = ["main"]
 
 BAD_INPUT = 2
@@ -27,6 +29,7 @@ def main() -> NoReturn:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Python processes that a command starts do not import from the current folder either.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
+    keep_freed_memory()
     _check_streams()
     with _one_line_errors():
         try:

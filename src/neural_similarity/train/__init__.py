@@ -1,5 +1,6 @@
 """Training: one loop, resumable to the bit, alone or on many machines; files that appear whole."""
 
+from .._allocator import keep_freed_memory
 from .._io import locked, settle, write_file
 from .._json import read_json
 from .build import build_model, build_optimizer
@@ -22,6 +23,7 @@ __all__ = [
     "code_version",
     "evaluate",
     "here_and_now",
+    "keep_freed_memory",
     "locked",
     "read_json",
     "recipe_settings",
