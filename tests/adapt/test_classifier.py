@@ -200,6 +200,25 @@ def test_saved_and_loaded_it_is_the_same(method, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["again", "birds"]
 
 
+@pytest.mark.parametrize("config", [ns.StaticSimilarity(), ns.DynamicSimilarity()])
+def test_similarities_attached_to_a_loaded_backbone_are_saved(config, tmp_path):
+    images, labels = pictures((2, 2))
+    extractor = backbone()
+    ns.attach(extractor.module, config)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in ns.similarity_parameters(extractor.module):
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    made = ns.FewShotClassifier("proto", extractor).fit(images, labels)
+    made.save(tmp_path / "birds")
+    assert ns.list_similarities(extractor.module) == ["default"]  # the user's network is as it was
+    read = ns.FewShotClassifier.load(tmp_path / "birds")
+    difference = abs(read.predict_proba(NEW) - made.predict_proba(NEW)).max()
+    assert difference < 1e-5  # a merged kernel rounds its products once more
+    plain = ns.FewShotClassifier("proto", backbone()).fit(images, labels)
+    assert abs(plain.predict_proba(NEW) - made.predict_proba(NEW)).max() > 1e-4
+
+
 def test_only_folders_of_its_own_are_replaced_or_read(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")

@@ -25,13 +25,14 @@ from .. import __version__
 from .._io import settle
 from .._json import Count, build, parse_json
 from .._tensor_files import check_finite, read_tensors
+from ..convert.merge import merged_copy
 from ..errors import DataError, FileFormatError, NeuralSimilarityError
 from ..train.checkpoint import read_weights
 from .backbones.extractor import FeatureExtractor
-from .backbones.files import read_description, write_described
+from .backbones.files import network_source, read_description, write_described
 from .backbones.load import rebuild
 from .linear_heads import linear
-from .methods import TUNING, AdaptedNetwork
+from .methods import AdaptedNetwork
 from .output_folder import EXAMPLES, LABELS, MODEL, output_folder
 from .preprocessing import Preprocessing
 from .validation import CrossValidation, Rejection
@@ -88,9 +89,12 @@ def save_adapted(adapted: Adapted, folder: str | os.PathLike[str], force: bool) 
 
 def write_adapted(adapted: Adapted, folder: Path) -> None:
     """Write the files into a folder."""
-    backbone, source = adapted.backbone, dict(adapted.backbone.source or {"kind": "module"})
-    if source["kind"] == "create_model" and adapted.validation.method in TUNING:
-        source["similarity"] = None  # merged
+    backbone, network = adapted.backbone, adapted.network
+    source = dict(backbone.source or {"kind": "module"})
+    if source["kind"] == "create_model":  # similarities may have been attached since
+        network = merged_copy(network)
+        options = (source[name] for name in ("model", "options", "in_channels", "image_size"))
+        source = network_source(network.backbone, *options)
     preprocessing = backbone.preprocessing.to_dict()
     described = {
         "source": source,
@@ -99,17 +103,17 @@ def write_adapted(adapted: Adapted, folder: Path) -> None:
         "card": backbone.card,
         "classes": _plain(adapted.classes),
         "settings": {**adapted.settings, "backbone": None},
-        "unit": adapted.network.unit,
-        "features": adapted.network.classifier.in_features,
-        "rejection": adapted.network.rejection is not None,
+        "unit": network.unit,
+        "features": network.classifier.in_features,
+        "rejection": network.rejection is not None,
         "cross_validation": adapted.validation.to_dict(),
         "neural_similarity": __version__,
     }
-    write_described(folder / MODEL, adapted.network, _KIND, described)
+    write_described(folder / MODEL, network, _KIND, described)
     labels_json = {
         "classes": adapted.classes,
         "preprocessing": preprocessing,
-        "largest_distance": adapted.network.largest_distance,
+        "largest_distance": network.largest_distance,
     }
     (folder / LABELS).write_text(json.dumps(labels_json, indent=2) + "\n", encoding="utf-8")
     images, labels, features, names = adapted.examples

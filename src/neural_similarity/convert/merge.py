@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ from .probe import probe_output
 from .switch import list_similarities
 from .unmerge import check_can_keep, forget_layer, keep_layer
 
-__all__ = ["effective_state_dict", "merge"]
+__all__ = ["effective_state_dict", "merge", "merged_copy"]
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
@@ -76,6 +77,14 @@ def merge(model: _Model, keep: bool = False) -> _Model:
         _merge_layer(module, keep)
     _merged.update(model.modules())
     return model
+
+
+def merged_copy(model: _Model) -> _Model:
+    """A copy of any model; its static similarities are merged, if it has some."""
+    copied = copy.deepcopy(model)
+    if any(static_similarities(module) for module in copied.modules()):
+        merge(copied)
+    return copied
 
 
 def effective_state_dict(model: nn.Module) -> dict[str, Tensor]:

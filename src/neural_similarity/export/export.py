@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -13,10 +12,9 @@ from torch import Tensor, nn
 
 from .. import _check
 from .._io import whole_file
-from ..convert.merge import merge
+from ..convert.merge import merged_copy
 from ..convert.probe import evaluation
 from ..errors import ExportError
-from ..nn.inventory import static_similarities
 
 __all__ = ["FORMATS", "export_model"]
 
@@ -91,9 +89,7 @@ def export_model(
     _check_metadata(metadata or {})
     writer = import_module(f".{format.replace('-', '_')}", __package__)
     writer.check_packages()
-    deployed = copy.deepcopy(model).eval()
-    if any(static_similarities(module) for module in deployed.modules()):
-        merge(deployed)
+    deployed = merged_copy(model).eval()
     inputs = _inputs(example)
     expected = [_outputs_of(model, input, len(outputs)) for input in inputs]
     with whole_file(target) as file:

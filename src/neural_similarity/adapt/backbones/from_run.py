@@ -8,7 +8,7 @@ from typing import Any, cast
 from torch import nn
 
 from ..._json import read_json
-from ...convert import merge
+from ...convert.merge import merged_copy
 from ...data import dataset_info
 from ...data.images import SEEN_SHARE
 from ...errors import RunError
@@ -16,7 +16,6 @@ from ...fewshot.methods.classifiers.laplace import classifier_rows
 from ...fewshot.network import remove_classifier
 from ...fewshot.runs import FewShotRun
 from ...models.backbone import Backbone
-from ...nn.inventory import static_similarities
 from ...train import Run
 from ...train.settings import Settings
 from ..preprocessing import Preprocessing
@@ -41,8 +40,7 @@ def extractor_from_run(folder: Path) -> FeatureExtractor:
         run = Run.open(folder)
         module, config, environment = run.load_model(), run.config, run.environment()
         base = classifier_rows(cast(Backbone, module).get_classifier())
-    if any(static_similarities(part) for part in module.modules()):
-        merge(module)
+    module = merged_copy(module)
     channels, side = environment["in_channels"], environment["image_size"]
     source = network_source(module, config.model, config.options, channels, side)
     crop = SEEN_SHARE if dataset_info(config.data).augment.resized_crop else 1.0

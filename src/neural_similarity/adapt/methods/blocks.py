@@ -20,7 +20,7 @@ from .. import linear_heads as heads
 from .adam import Adam
 from .base import AdaptedNetwork
 from .cached_trunk import CachedTrunk
-from .upper_part import UpperPartAdapter, merged_copy
+from .upper_part import UpperPartAdapter, network_to_tune
 
 __all__ = ["BlocksAdapter"]
 
@@ -39,7 +39,7 @@ class BlocksAdapter(UpperPartAdapter):
     """
 
     def __post_init__(self) -> None:
-        module, shape = merged_copy(self.data.backbone), self.data.backbone.image_shape
+        module, shape = network_to_tune(self.data.backbone), self.data.backbone.image_shape
         image = next(module.parameters()).new_zeros(1, *shape)
         layers = _last_layers(module, image)
         self.prepare(CachedTrunk(module, layers, shape), _tuned_names(module, layers, image))

@@ -33,7 +33,7 @@ from ..backbones.extractor import FeatureExtractor
 from .adam import Adam
 from .base import AdaptedNetwork
 from .cached_trunk import CachedTrunk
-from .upper_part import UpperPartAdapter, merged_copy
+from .upper_part import UpperPartAdapter, network_to_tune
 
 __all__ = [
     "Layers", "StaticAdapter", "StaticOptions", "late_layers", "static_options", "tuned_part",
@@ -211,7 +211,7 @@ def _surely_positive(gains: Tensor) -> bool:
 
 def tuned_part(backbone: FeatureExtractor, options: StaticOptions) -> CachedTrunk:
     """The backbone with similarities, in two parts: the upper one has all of them."""
-    module = merged_copy(backbone)
+    module = network_to_tune(backbone)
     layers = options.layers
     if isinstance(layers, int | float):
         layers = "|".join(map(re.escape, late_layers(module, layers)))

@@ -12,15 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ...convert import merge
+from ...convert.merge import merged_copy
 from ...convert.switch import check_switched_on
 from ...fewshot.inner_loop.episode_parameters import Tensors
-from ...nn.inventory import static_similarities
 from ..backbones.extractor import FeatureExtractor
 from .base import Adapter
 from .cached_trunk import CachedTrunk
 
-__all__ = ["UpperPartAdapter", "merged_copy"]
+__all__ = ["UpperPartAdapter", "network_to_tune"]
 
 _BATCH = 64
 
@@ -70,10 +69,7 @@ class UpperPartAdapter(Adapter):
         return F.normalize(features)
 
 
-def merged_copy(backbone: FeatureExtractor) -> nn.Module:
+def network_to_tune(backbone: FeatureExtractor) -> nn.Module:
     """A copy of its network to tune, in evaluation mode; static similarities are merged."""
     check_switched_on("adapt", backbone.module)
-    module = copy.deepcopy(backbone.module)
-    if any(static_similarities(part) for part in module.modules()):
-        merge(module)
-    return module.eval().requires_grad_(False)
+    return merged_copy(backbone.module).eval().requires_grad_(False)
