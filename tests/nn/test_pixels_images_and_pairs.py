@@ -80,6 +80,26 @@ def test_a_pixel_predicts(name, gate):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("pool", [2, 3, 50])
+@pytest.mark.parametrize("name", ALL)
+def test_the_average_of_a_square_predicts(name, pool):
+    geometry = ALL[name]
+    conv = layer(geometry, ns.PixelPredictor(hidden=3, pool=pool))
+    input = geometry.input(dtype=torch.float64)
+    M = conv.similarity(input)
+    assert M.shape == (geometry.batch, geometry.taps, *geometry.positions)
+    squares = {}
+    for p, q in positions(geometry):
+        squares.setdefault((p // pool, q // pool), []).append((p, q))
+    for n in range(geometry.batch):
+        for square in squares.values():
+            x = torch.stack([pixel(input[n], centre(geometry, at)) for at in square]).mean(0)
+            expected = GATES["sigmoid"](two_layers(conv.predictor.network, x))
+            for at in square:
+                torch.testing.assert_close(M[(n, slice(None), *at)], expected)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("gate", GATES)
 def test_an_image_predicts(gate, norm):
@@ -176,7 +196,7 @@ def test_the_patch_predictor_is_the_papers():
     "predictor",
     [
         ns.PatchPredictor(hidden=3, normalize="both"),
-        ns.PixelPredictor(hidden=3, gate="tanh", batch_norm=True),
+        ns.PixelPredictor(hidden=3, gate="tanh", batch_norm=True, pool=4),
         ns.ImagePredictor(gate="none", residual=False, start="random"),
         ns.PairPredictor(channels=None, kernel="gaussian", softmax=True, guide_channels=3),
     ],

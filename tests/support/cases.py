@@ -28,6 +28,7 @@ PATCH_PREDICTORS = {
 PREDICTORS = {
     **PATCH_PREDICTORS,
     "pixel": ns.PixelPredictor(hidden=4),
+    "pixel-pool": ns.PixelPredictor(hidden=4, pool=3),
     "pixel-norm": ns.PixelPredictor(hidden=4, gate="none", batch_norm=True),
     "image": ns.ImagePredictor(hidden=4, gate="tanh"),
     "image-norm": ns.ImagePredictor(hidden=4, batch_norm=True),

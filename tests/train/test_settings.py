@@ -37,6 +37,10 @@ def test_similarity_of_a_configuration():
         assert build_similarity(config) == ns.DynamicSimilarity(
             ns.structures.Diagonal(), predictor, over=over, similarity_groups=2
         )
+    for kind, named in (("static", ns.StaticSimilarity), ("dynamic", ns.DynamicSimilarity)):
+        config = TrainConfig(similarity=kind, layers="stages.*")
+        assert build_similarity(config).target_modules == "stages.*"
+        assert isinstance(build_similarity(config), named)
     default = build_similarity(TrainConfig(similarity="dynamic", predictor="image"))
     assert default.predictor == ns.ImagePredictor()
     with pytest.raises(ns.RunError, match=r"expected valid structure_options, got \{'keap': 1\}"):

@@ -60,7 +60,11 @@ def build_similarity(config: Settings) -> StaticSimilarity | DynamicSimilarity |
         config.structure_options,
     )
     if kind == "static":
-        return StaticSimilarity(structure, config.scope)  # type: ignore[arg-type]
+        return StaticSimilarity(
+            structure,
+            config.scope,  # type: ignore[arg-type]
+            target_modules=config.layers,
+        )
     make = {**PREDICTORS, "patch": PatchPredictor}[config.predictor]
     size = "channels" if config.predictor == "pair" else "hidden"
     default = {} if config.hidden is None else {size: config.hidden}
@@ -69,6 +73,7 @@ def build_similarity(config: Settings) -> StaticSimilarity | DynamicSimilarity |
         structure,
         predictor,
         config.shared,
+        target_modules=config.layers,
         over=config.over,  # type: ignore[arg-type]
         similarity_groups=config.similarity_groups,
     )

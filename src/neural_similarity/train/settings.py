@@ -72,6 +72,11 @@ class Settings:
         "pixel, image and pair",
     )
     shared: bool = setting(False, "one predictor for all layers with the same kernel size")
+    layers: str | None = setting(
+        None,
+        "layers with a similarity, a regular expression over their names; default: all that the "
+        "network names",
+    )
 
     epochs: float = setting(30.0, "passes over the training images")
     steps: int | None = setting(None, "number of training steps, instead of epochs")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch.nn.functional as F
 from torch import Tensor
 
+from ... import _check
 from .pointwise import PointwiseConfig, PointwiseLayers
 from .windows import Window, centre_pixels
 
@@ -26,8 +28,10 @@ class PixelPredictor(PointwiseConfig):
 
     Args:
         hidden, gate, batch_norm, residual, start: as in :class:`ImagePredictor`.
+        pool: predict once for each square of ``pool`` × ``pool`` positions, from the average of
+            their pixels. 1 predicts at every position.
 
-    Cost in multiply-adds per output position: ``hidden·(C + parameters)``. For 32 channels, nine
+    Cost in multiply-adds per output position: ``hidden·(C + parameters) / pool²``. For 32 channels, nine
     taps and 8 hidden units that is a thirtieth of a convolution to 32 channels.
 
     Example:
@@ -38,8 +42,15 @@ class PixelPredictor(PointwiseConfig):
         torch.Size([2, 9, 4, 4])
     """
 
+    pool: int = 1
+
     kind: ClassVar[str] = "pixel"
     source: ClassVar[str] = "pixel"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check.whole_numbers("PixelPredictor", pool=self.pool)
+        object.__setattr__(self, "pool", _check.plain_number(self.pool))
 
     def network(
         self, channels: int, outputs: int, kernel_size: tuple[int, int] | None
@@ -48,6 +59,8 @@ class PixelPredictor(PointwiseConfig):
 
 
 class _PixelLayers(PointwiseLayers):
+    config: PixelPredictor
+
     def __init__(
         self,
         config: PixelPredictor,
@@ -61,4 +74,9 @@ class _PixelLayers(PointwiseLayers):
 
     def forward(self, input: Tensor, window: Window) -> Tensor:
         """``(N, C, H, W)`` to ``(N, outputs, P, Q)``."""
-        return self.predict(centre_pixels(input, self.kernel_size, window))
+        pixels, pool = centre_pixels(input, self.kernel_size, window), self.config.pool
+        if pool == 1:
+            return self.predict(pixels)
+        squares = F.avg_pool2d(pixels, pool, ceil_mode=True)  # those at the border are smaller
+        predicted = F.interpolate(self.predict(squares), scale_factor=pool)
+        return predicted[:, :, : pixels.shape[2], : pixels.shape[3]]

@@ -1,0 +1,153 @@
+"""Variants of one M an image, compared on classes that are not reported.
+
+Which gate, which first values, which layers, how many positions with one M? Every network is
+trained on CIFAR-FS as in the study of equal cost, with other seeds, and measured on 1,000 episodes
+of the validation classes (5 ways, 5 shots).
+
+Run: ``python -m experiments.variants --work DIR`` trains what has no result yet, prints the table,
+and writes ``experiments/results/variants/<variant>-<seed>.json``. A stopped run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from neural_similarity.errors import NeuralSimilarityError
+from neural_similarity.fewshot import FewShotConfig, train_method
+from neural_similarity.train import keep_freed_memory
+
+from .code_version import commit
+from .intervals import over_seeds, paired_over_seeds
+from .markdown import table
+from .queue.run_record import run_record
+from .records import RESULTS, read_record, write_record
+from .report.cells import NONE, number, signed
+from .tables.equal_cost import STUDIES
+
+__all__ = ["VARIANTS", "config_of", "table_of"]
+
+FOLDER = "variants"
+SEEDS = (100, 101, 102)
+PLAIN, WINNER = "plain", "image"
+_IMAGE = {"similarity": "dynamic", "predictor": "image", "over": "both", "hidden": 8}
+_PIXEL = {**_IMAGE, "predictor": "pixel", "over": "taps"}
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    PLAIN: ("Plain", {}),
+    WINNER: ("M an image, over taps and channels: 2·sigmoid, from the identity", _IMAGE),
+    "none": ("… without a gate", {**_IMAGE, "predictor_options": {"gate": "none"}}),
+    "tanh": ("… 1 + tanh", {**_IMAGE, "predictor_options": {"gate": "tanh"}}),
+    "random": ("… from random values", {**_IMAGE, "predictor_options": {"start": "random"}}),
+    "norm": ("… BatchNorm in the predictor", {**_IMAGE, "predictor_options": {"batch_norm": True}}),
+    "early": ("… in the first two layers", {**_IMAGE, "layers": r"stages\.[01]\.0"}),
+    "late": ("… in the last two layers", {**_IMAGE, "layers": r"stages\.[23]\.0"}),
+    "inner": ("… in all layers but the first", {**_IMAGE, "layers": r"stages\.[123]\.0"}),
+    "hidden-32": ("… 32 hidden units", {**_IMAGE, "hidden": 32}),
+    "image-taps": ("M an image, over taps", {**_IMAGE, "over": "taps"}),
+    "square-taps": (
+        "M a square of 4 × 4 positions, over taps",
+        {**_PIXEL, "predictor_options": {"pool": 4}},
+    ),
+    "pixel-taps": ("M a position, from its pixel, over taps", _PIXEL),
+    "shared": (
+        "M a position, from its patch, over taps, one predictor for all layers",
+        {**_IMAGE, "predictor": "patch", "over": "taps", "shared": True},
+    ),
+    "patch-taps": (
+        "M a position, from its patch, over taps",
+        {**_IMAGE, "predictor": "patch", "over": "taps"},
+    ),
+}
+"""Title and changed settings, by name."""
+
+
+def config_of(name: str, seed: int) -> FewShotConfig:
+    """The training of a variant; its only validation is the measurement."""
+    study = STUDIES["equal-cost-cifar-fs"]
+    plain = next(row for row in study.rows if row.name == study.baseline).training("short", seed)
+    assert isinstance(plain, FewShotConfig)
+    once = replace(plain, eval_every=int(plain.epochs), val_episodes=plain.episodes, threads=1)
+    return replace(once, **VARIANTS[name][1])
+
+
+def table_of(results: Path) -> str:
+    """Mean accuracies, and differences to the plain network and to the winner of the study."""
+    accuracies = {name: _accuracies(results, name) for name in VARIANTS}
+    lines = []
+    for name, (title, _) in VARIANTS.items():
+        own = accuracies[name]
+        if own:
+            cells = [
+                signed(paired_over_seeds(*_common(own, accuracies[other])), brief=True)
+                if name != other and own.keys() & accuracies[other].keys()
+                else NONE
+                for other in (PLAIN, WINNER)
+            ]
+            mean = number(over_seeds(list(own.values())), brief=True)
+            lines.append([title, str(len(own)), mean, *cells])
+    head = ["network", "seeds", "validation accuracy, %", "difference to plain", "to M an image"]
+    return table(head, lines)
+
+
+def _accuracies(results: Path, name: str) -> dict[int, float]:
+    """By seed, in percent."""
+    records = {seed: read_record(_file(results, name, seed)) for seed in SEEDS}
+    return {seed: record["accuracy"] for seed, record in records.items() if record is not None}
+
+
+def _common(ours: dict[int, float], others: dict[int, float]) -> tuple[list[float], list[float]]:
+    seeds = sorted(ours.keys() & others.keys())
+    return [ours[seed] for seed in seeds], [others[seed] for seed in seeds]
+
+
+def _file(results: Path, name: str, seed: int) -> Path:
+    return results / FOLDER / f"{name}-{seed}.json"
+
+
+def run(name: str, seed: int, work: Path, results: Path) -> None:
+    """Train a variant, and store what it reaches."""
+    trained = train_method(config_of(name, seed), work / f"{name}-{seed}", resume=True)
+    last = [line for line in trained.metrics() if line["kind"] == "eval"][-1]
+    record = {
+        "variant": name,
+        "seed": seed,
+        "commit": commit(),
+        "commits": trained.commits(),
+        **run_record(trained, trained.config),
+        "accuracy": 100 * (1 - last["error"]),
+        "interval": 100 * last["interval"],
+        "episodes": last["episodes"],
+    }
+    write_record(_file(results, name, seed), record)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.variants", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("names", nargs="*", metavar="VARIANT", help=", ".join(VARIANTS))
+    parser.add_argument("--work", type=Path, required=True, help="folder of the runs")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many (default 3)")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args(words)
+    unknown = [name for name in arguments.names if name not in VARIANTS]
+    if unknown:
+        parser.error(f"expected some of {', '.join(VARIANTS)}, got {', '.join(unknown)}")
+    keep_freed_memory()
+    try:
+        for seed in SEEDS[: arguments.seeds]:
+            for name in arguments.names or VARIANTS:
+                if read_record(_file(arguments.results, name, seed)) is None:
+                    print(f"{name}-{seed}", flush=True)
+                    run(name, seed, arguments.work, arguments.results)
+    except NeuralSimilarityError as error:
+        parser.exit(2, f"{error}\n")
+    print(table_of(arguments.results))
+
+
+if __name__ == "__main__":
+    main()
