@@ -19,7 +19,7 @@ __all__ = ["adapt"]
 def adapt(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="A folder that has a folder of images per class."),
+        typer.Argument(metavar="FOLDER", help="A folder with one folder of images per class."),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write, outside FOLDER.")],
     method: Annotated[
@@ -32,22 +32,22 @@ def adapt(
     backbone: BackboneSpec = None,
     image_size: Annotated[
         int | None,
-        typer.Option(help="Side of the images that the backbone reads.", show_default=False),
+        typer.Option(help="Side of the backbone's input, in pixels.", show_default=False),
     ] = None,
     mean: Annotated[
         str | None,
-        typer.Option(help="Mean of its images, as in 0.485,0.456,0.406.", show_default=False),
+        typer.Option(help="Mean of its inputs, such as 0.485,0.456,0.406.", show_default=False),
     ] = None,
     std: Annotated[
-        str | None, typer.Option(help="Standard deviation of its images.", show_default=False)
+        str | None, typer.Option(help="Standard deviation of its inputs.", show_default=False)
     ] = None,
     crop: Annotated[
         float | None,
-        typer.Option(help="Share of the shorter side that it sees.", show_default=False),
+        typer.Option(help="Centre crop, as a share of the shorter side.", show_default=False),
     ] = None,
     classifier: Annotated[
         str | None,
-        typer.Option(help="Name of its last layer, if it is not found.", show_default=False),
+        typer.Option(help="Name of its classifier, if it is not found.", show_default=False),
     ] = None,
     structure: Annotated[
         str | None,
@@ -75,7 +75,7 @@ def adapt(
         ),
     ] = None,
     folds: Annotated[int, typer.Option(help="Folds of cross-validation; 1 skips it.")] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of the folds.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for the folds.")] = 0,
     onnx: Annotated[bool, typer.Option(help="Also write model.onnx.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     force: Force = False,
@@ -83,8 +83,8 @@ def adapt(
     """Learn to classify your own images from a few examples of each class.
 
     FOLDER has a folder for each class, with one to fifty images or more, of any size and format.
-    DIR gets the classifier (for nsl predict and FewShotClassifier.load), model.onnx for any other
-    program, labels.json, README.txt and a report with cross-validated accuracy.
+    DIR gets the classifier (for nsl predict and FewShotClassifier.load), model.onnx for other
+    programs, labels.json, README.txt and a report with cross-validated accuracy.
 
     \b
     nsl adapt my-images --out birds

@@ -33,7 +33,7 @@ Name = Annotated[
 
 @app.command("list")
 def list_(data_dir: DataDir = None) -> None:
-    """List all data sets, with their sources and whether they are here."""
+    """List all data sets, with their sources and whether they are present."""
     from rich.console import Console
     from rich.table import Table
 
@@ -71,10 +71,10 @@ def get(
         ),
     ] = False,
 ) -> None:
-    """Download a data set from its source, verify and unpack it.
+    """Download, verify and unpack a data set.
 
-    After an interruption, the same command continues where it stopped. Existing files are verified
-    and not overwritten.
+    After an interruption, run the same command again: it continues where it stopped. Existing files
+    are verified and not overwritten.
 
     \b
     Example:
@@ -108,7 +108,7 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="SPLIT",
-            help="Split to check, such as train; repeat it for several. Default: all.",
+            help="Split to check, such as train; repeat the option for several. Default: all.",
             show_default=False,
         ),
     ] = None,

@@ -30,7 +30,7 @@ def export(
 
     Static similarities are merged first; dynamic ones stay. The exported network takes batches of
     any size; classes and normalisation are stored as metadata. The file is written only if it
-    gives the network's scores on test images.
+    reproduces the network's scores on test images.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ app = typer.Typer(
 
 Methods = Annotated[
     str | None,
-    typer.Option("--method", help="A method, such as dynamic; or several, as in proto,ridge."),
+    typer.Option("--method", help="A method, such as dynamic, or several, such as proto,ridge."),
 ]
 Method = Annotated[str | None, typer.Option("--method", help="A method, such as proto.")]
 Data = Annotated[str | None, typer.Option(help="A data set; see nsl data list.")]
@@ -33,8 +33,8 @@ Backbone = Annotated[
 Base = Annotated[str | None, typer.Option(help="Base classes: train or train+val.")]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the base images.")]
 Steps = Annotated[int | None, typer.Option(help="Number of steps, instead of epochs.")]
-Rate = Annotated[float | None, typer.Option(help="The peak learning rate.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of weights, order and training episodes.")]
+Rate = Annotated[float | None, typer.Option(help="Peak learning rate.")]
+Seed = Annotated[int | None, typer.Option(help="Seed for weights, order and training episodes.")]
 Threads = Annotated[int | None, typer.Option(help="Number of PyTorch threads.")]
 Config = Annotated[Path | None, typer.Option(help="Read settings from a TOML or JSON file.")]
 Sets = Annotated[
@@ -45,8 +45,8 @@ Sets = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder of the run (default: a new one in runs/).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")]
-Shots = Annotated[str, typer.Option(help="Labelled images of each class in tests, as in 1,5.")]
-Episodes = Annotated[int | None, typer.Option(help="Episodes of a test (default: 600).")]
+Shots = Annotated[str, typer.Option(help="Labelled images per class in tests, such as 1,5.")]
+Episodes = Annotated[int | None, typer.Option(help="Episodes per test (default: 600).")]
 
 
 @app.callback()
@@ -77,7 +77,7 @@ def fewshot(
     pixels) and tested on characters that none of them has seen. Among them are the paper's static,
     dynamic and meta-learned static networks. The result is a table, a plot and a report. It takes
     about two minutes on two cores and downloads nothing. It shows how methods are compared and does
-    not rank them: its settings are chosen to be quick. Ctrl-C loses nothing; it prints how to
+    not rank them: its settings are chosen for speed. Ctrl-C loses nothing; it prints how to
     continue.
 
     \b
@@ -130,7 +130,7 @@ def train(
 ) -> None:
     """Train a method on base classes; test it later with nsl fewshot eval.
 
-    Episodes of validation classes choose the best weights, if the data set has such classes.
+    If the data set has validation classes, their episodes select the best weights.
 
     \b
     nsl fewshot train --method proto --data cifar-fs --set train_way=20 --out runs/proto
@@ -157,16 +157,16 @@ def train(
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of nsl fewshot train.")],
     shots: Shots = "1,5",
-    ways: Annotated[int | None, typer.Option(help="Classes in an episode.")] = None,
-    queries: Annotated[int | None, typer.Option(help="Images of each class to classify.")] = None,
+    ways: Annotated[int | None, typer.Option(help="Classes per episode.")] = None,
+    queries: Annotated[int | None, typer.Option(help="Images per class to classify.")] = None,
     episodes: Episodes = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the episodes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed for the episodes.")] = None,
     which: Annotated[
         str | None, typer.Option(help="Which weights: best (in validation) or last.")
     ] = None,
     batch_norm: Annotated[
         str | None,
-        typer.Option(help="Statistics of BatchNorm: running (inductive) or batch (transductive)."),
+        typer.Option(help="BatchNorm statistics: running (inductive) or batch (transductive)."),
     ] = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

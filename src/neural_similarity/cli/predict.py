@@ -56,11 +56,11 @@ def predict(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Classify images with a classifier that nsl adapt made.
+    """Classify images with a classifier trained by nsl adapt.
 
-    An image that is unlike every class is "none of these"; the nearest classes follow. Images that
-    are missing or cannot be decoded are named and skipped. The exit code is then 1, or
-    2 if no image could be classified.
+    An image that is unlike every class is "none of these", followed by the nearest classes. Images
+    that are missing or cannot be decoded are named and skipped. The exit code is then 1, or 2 if no
+    image could be classified.
 
     \b
     nsl predict birds photo.jpg

@@ -30,7 +30,7 @@ app = typer.Typer(
     cls=TableGroup,
     help="Reproduce the paper's tables (in a clone of the repository).\n\n"
     "Train what is missing, then write a report of the results. Every run leaves one JSON file, "
-    "which is never changed. A run that was killed continues, and several processes may share the "
+    "which is never changed. A killed run can be continued, and several processes can share the "
     "work.\n\n"
     "\b\nnsl reproduce list                    tables, rows, and how many seeds are done\n"
     "nsl reproduce table4 --seeds 3        short for: nsl reproduce run table4 --seeds 3\n"
@@ -40,20 +40,20 @@ app = typer.Typer(
 )
 
 Tables = Annotated[
-    list[str], typer.Argument(metavar="TABLE", help="Tables; nsl reproduce list names them.")
+    list[str], typer.Argument(metavar="TABLE", help="Tables; nsl reproduce list shows them.")
 ]
 Budget = Annotated[str, typer.Option(help="smoke, short, long or paper; see nsl reproduce list.")]
-Seeds = Annotated[int, typer.Option(min=1, help="How many seeds, from 0 on.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds, starting at 0.")]
 Rows = Annotated[
     str,
     typer.Option(
-        help="Only these rows, as in cnn,static-diagonal, and the rows they start from; nsl "
-        "reproduce list names them."
+        help="Only these rows, such as cnn,static-diagonal, and the rows they start from; nsl "
+        "reproduce list shows them."
     ),
 ]
 Data = Annotated[
     Path | None,
-    typer.Option(help="Where data sets are; otherwise $NEURAL_SIMILARITY_DATA, otherwise ./data."),
+    typer.Option(help="Folder of the data sets. Default: $NEURAL_SIMILARITY_DATA, or ./data."),
 ]
 Results = Annotated[
     Path | None,
@@ -66,8 +66,8 @@ Work = Annotated[Path, typer.Option(help="Folder of the runs themselves.")]
 def list_(budget: Budget = "short", seeds: Seeds = 3, results: Results = None) -> None:
     """List tables and rows, and how many seeds of each are done.
 
-    A result that was made with other settings than its row has now still counts. To run it again,
-    move its JSON file and its folder of the run away.
+    A result still counts if the settings of its row have changed since. To run it again, move its
+    JSON file and its run folder away.
     """
     experiments = load_experiments()
     for line in experiments.list_tables(budget, seeds, results or experiments.RESULTS):
@@ -84,9 +84,9 @@ def run(
     results: Results = None,
     work: Work = Path("runs/reproduce"),
 ) -> None:
-    """Run the missing rows of tables; "run" may be left out.
+    """Run the missing rows of tables; "run" can be left out.
 
-    If it is stopped or killed, the same command continues.
+    After an interruption or a kill, run the same command again to continue.
 
     \b
     nsl reproduce table4
@@ -114,7 +114,7 @@ def run_all(
 def report(
     budget: Budget = "short",
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; end with 2 if a text is out of date.")
+        bool, typer.Option("--check", help="Write nothing; exit with 2 if a text is out of date.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Another file for the full report, instead of the clone's.")
@@ -127,7 +127,7 @@ def report(
     ] = None,
     results: Results = None,
 ) -> None:
-    """Write the results as tables and pictures, from the JSON files alone.
+    """Write the results as tables and pictures, using only the JSON files.
 
     Without --out this writes, in the clone that nsl belongs to: experiments/REPORT.md,
     docs/results.md with its pictures, and the results in README.md.

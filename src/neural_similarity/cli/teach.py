@@ -18,7 +18,7 @@ def teach(
         Path,
         typer.Argument(
             metavar="PROJECT",
-            help="A folder that has a folder of images per class; it is made if there is none.",
+            help="A folder with one folder of images per class; created if it does not exist.",
         ),
     ] = Path("my-images"),
     port: Annotated[
@@ -26,22 +26,22 @@ def teach(
         typer.Option(
             min=0,
             max=65535,
-            help="Where to listen (default: 8350, or a free one).",
+            help="Port to listen on (default: 8350, or a free one).",
             show_default=False,
         ),
     ] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
     backbone: BackboneSpec = None,
 ) -> None:
-    """Teach it your own classes on a page in the browser.
+    """Teach a model your own classes on a page in the browser.
 
     Make a class for each thing it should tell apart, drop a few pictures of each, and watch the
     accuracy on new pictures grow. See which labels look wrong, try it on a picture or the camera,
     and take the model away as a zip with ONNX inside.
 
-    Everything stays on this computer: the page is served to this computer alone and fetches nothing
-    from elsewhere. PROJECT is a plain folder of pictures, which nsl adapt reads as well; what you
-    delete goes to a bin inside it. Ctrl-C ends the page, and nothing is lost.
+    Everything stays on this computer: the page is served only to this computer and fetches nothing
+    from elsewhere. PROJECT is a plain folder of pictures, which nsl adapt can read too; what you
+    delete goes to a bin inside it. Ctrl-C stops the page, and nothing is lost.
 
     \b
     nsl teach

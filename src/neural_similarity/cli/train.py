@@ -46,11 +46,11 @@ def train(
     optimizer: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of weights, order and augmentation.")
+        int | None, typer.Option(help="Seed for weights, order and augmentation.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Number of PyTorch threads.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Stop at a damaged image; do not skip it.")
+        bool, typer.Option("--strict", help="Stop at a damaged image instead of skipping it.")
     ] = False,
     config: Annotated[
         Path | None, typer.Option(help="Read settings from a TOML or JSON file.")
@@ -60,18 +60,18 @@ def train(
         typer.Option(
             "--from",
             metavar="RUN",
-            help="Start with the weights of this run. Its network and its data are the default.",
+            help="Start with the weights of this run. Its network and data are the defaults.",
         ),
     ] = None,
     similarity_epochs: Annotated[
         float | None,
-        typer.Option(help="With --from: epochs at the beginning that train the similarity alone."),
+        typer.Option(help="With --from: initial epochs that train only the similarity."),
     ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
             help="Start with the settings of the authors' code: authors (CIFAR), or "
-            "authors-attention (Table 7). Other options and --set win."
+            "authors-attention (Table 7). Other options and --set override it."
         ),
     ] = None,
     set_: Annotated[
