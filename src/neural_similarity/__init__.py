@@ -4,7 +4,7 @@ A convolution computes ``Wᵀ M X``; M, the similarity between kernel and patch,
 """
 
 # Names are imported when first used, so that `nsl --help` does not wait for torch. Type checkers
-# and editors read the imports below; `_HOME` says the same to Python, and a test compares the two.
+# and editors read the imports below; Python uses `_HOME`, and a test compares the two.
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

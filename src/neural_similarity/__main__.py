@@ -1,8 +1,8 @@
 """``python -m neural_similarity`` is ``nsl``, and what ``torchrun -m`` needs.
 
-Python puts the current folder first on the path, where any file named like a module would be run in
-place of it. That folder may be full of somebody else's files, so it is taken off before anything
-else is imported.
+Python puts the current folder first on the path, where any file named like a module would be run
+instead. That folder may be full of somebody else's files, so it is removed before anything else is
+imported.
 """
 
 import os

@@ -13,8 +13,8 @@ import sys
 
 __all__ = ["keep_freed_memory"]
 
-_LARGEST = 2**30  # bytes; a larger block still goes back at once
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
+_LARGEST = 2**30  # bytes; a larger block is still returned immediately
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from malloc.h
 
 
 def keep_freed_memory() -> bool:

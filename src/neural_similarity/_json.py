@@ -1,8 +1,8 @@
-"""JSON in files that anybody may have changed: parsed within bounds, checked against types.
+"""Untrusted JSON files: parsed within limits, checked against types.
 
-Every JSON that the library reads comes through here. What a file must contain is written down as a
-dataclass; :func:`build` makes one of a parsed value, or raises an error of the caller's class that
-names the file and the key.
+All JSON that the library reads comes through here. What a file must contain is defined by a
+dataclass; :func:`build` makes one from a parsed value, or raises an error of the caller's class
+that names the file and the key.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Share = Annotated[float, _Rule("a number from 0 to 1", lambda v: 0 <= v <= 1)]
 MaybeInfinite = Annotated[
     Any, _Rule("a number", lambda v: type(v) is int or (type(v) is float and not isnan(v)))
 ]
-"""As the lowest error before the first evaluation."""
+"""Such as the lowest error before the first evaluation."""
 
 _LARGEST = 2**28  # bytes of a JSON file
 _DEEPEST = 64  # lists and objects inside each other
@@ -83,7 +83,7 @@ def read_json(path: _Path, kind: type[_Type], error: _Error, advice: str = "") -
 
 
 def read_json_lines(path: _Path, error: _Error, advice: str = "") -> list[dict[str, Any]]:
-    """The JSON objects in a file that has one a line; a last line without end is left out."""
+    """The JSON objects in a file with one per line; an unterminated last line is left out."""
     *lines, _ = _content(path, error, advice).split(b"\n")
     named = ((line, f"{path}, line {number}") for number, line in enumerate(lines, 1))
     return [
@@ -96,7 +96,7 @@ def parse_json(text: str | bytes, where: object, error: _Error, advice: str = ""
     """The value of a JSON text; ``where`` begins the message if it is damaged."""
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError) as cause:  # ValueError: also of text that is not UTF-8
+    except (ValueError, RecursionError) as cause:  # ValueError: also for text that is not UTF-8
         raise error(_line(where, f"JSON, got damaged text ({cause})", advice)) from cause
     level = [value]
     for _ in range(_DEEPEST):
@@ -148,7 +148,7 @@ def build(
 
 
 class _MismatchError(Exception):
-    """A value is not what its type says; the text follows "expected"."""
+    """A value does not have its type; the text follows "expected"."""
 
 
 def _built(kind: Any, value: Any, key: str, others: bool) -> Any:
@@ -210,14 +210,14 @@ def _dataclass(kind: Any, value: dict[str, Any], key: str, others: bool) -> Any:
     }
     try:
         return kind(**values)
-    except (NeuralSimilarityError, TypeError, ValueError) as cause:  # of its own checks
+    except (NeuralSimilarityError, TypeError, ValueError) as cause:  # from its own checks
         what = f"{_what(key)} to be valid, got {_shortened(value)} ({cause})"
         raise _MismatchError(what) from cause
 
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    """The types of a dataclass's fields; to find them takes longer than to check a value."""
+    """The types of a dataclass's fields; finding them takes longer than checking a value."""
     return get_type_hints(kind, include_extras=True)
 
 
@@ -237,7 +237,7 @@ def _content(path: _Path, error: _Error, advice: str) -> bytes:
 def _is_finite(value: Any) -> bool:
     try:
         return type(value) in (int, float) and isfinite(value)
-    except OverflowError:  # an integer beyond all floats
+    except OverflowError:  # an integer too large for a float
         return False
 
 
@@ -259,7 +259,7 @@ def _inside(key: str, name: str) -> str:
 
 
 def _shortened(value: object) -> str:
-    """A value for a message, cut off where it is long."""
+    """A value for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
 

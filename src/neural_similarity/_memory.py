@@ -21,12 +21,12 @@ from .errors import ShapeError
 __all__ = ["check_fits", "check_side", "limited_tensors", "total_memory"]
 
 MOST_SIDE = 4096
-"""The largest side of an image that networks are given."""
+"""The largest side of an image that networks accept."""
 
 MOST_BYTES = 2**32
 """The largest weight of a network."""
 
-_UNKNOWN = 2**40  # bytes, where the system does not say
+_UNKNOWN = 2**40  # bytes, where the system does not report it
 _FACTORIES = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.full)
 
 
@@ -59,7 +59,7 @@ def check_side(where: str, side: int) -> None:
 
 @contextmanager
 def limited_tensors(where: str, what: str, advice: str) -> Iterator[None]:
-    """Raise before the tensors that are created in the block need more memory than there is.
+    """Raise before the tensors created in the block need more memory than there is.
 
     A single tensor is limited as well, since memory fills slowly with the values of a large one.
     """

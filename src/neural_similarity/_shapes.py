@@ -34,7 +34,7 @@ def output_size(size: int, kernel: int, stride: int, padding: int, dilation: int
 
 
 def same_padding(kernel: int, dilation: int) -> tuple[int, int]:
-    """Zeros before and after one axis for ``padding="same"``; of an odd number, one more after."""
+    """Zeros before and after one axis for ``padding="same"``; an extra one comes after."""
     total = dilation * (kernel - 1)
     return (total // 2, total - total // 2)
 
@@ -42,7 +42,8 @@ def same_padding(kernel: int, dilation: int) -> tuple[int, int]:
 def strided_same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
     """Zeros before and after one axis, of ``size``, for TensorFlow's ``padding="same"``.
 
-    They give ``ceil(size / stride)`` output positions. Of an odd number, one more comes after.
+    They give ``ceil(size / stride)`` output positions. If their number is odd, the extra one comes
+    after.
     """
     positions, reach = (size + stride - 1) // stride, dilation * (kernel - 1) + 1
     total = (positions - 1) * stride + reach - size

@@ -1,4 +1,4 @@
-"""Safetensors files that anybody may have changed: tensors and metadata, checked."""
+"""Untrusted safetensors files: tensors and metadata, checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DAMAGE = (
     SafetensorError, OSError, ValueError, LookupError, TypeError, RuntimeError, ArithmeticError,
     AssertionError, MemoryError,
 )  # fmt: skip
-"""What reading bytes that somebody chose may raise."""
+"""What reading untrusted bytes may raise."""
 
 
 def read_tensors(
@@ -40,12 +40,12 @@ def read_tensors(
         advice: a last sentence that says what to do.
     """
     try:
-        # At once: a run may replace the file while we look.
+        # Opened only once: a run may replace the file meanwhile.
         with open_regular(path) as file:
             header = _header(file)
             described = file.tell() + max(_ends(header), default=0)
             size = os.fstat(file.fileno()).st_size
-            if size != described:  # found out before gigabytes are read
+            if size != described:  # checked before gigabytes are read
                 raise ValueError(f"it has {size:,} bytes and describes {described:,}")
             file.seek(0)
             tensors = load(file.read())
@@ -71,8 +71,8 @@ def check_finite(
 ) -> None:
     """Raise if a value in a tensor is NaN or infinite.
 
-    ``own`` are the tensors of the network before the file is read into it. An infinite value may
-    stand where the network has the same one by design, as in a mask of attention.
+    ``own`` are the tensors of the network before the file is read into it. An infinite value is
+    allowed where the network has the same one by design, as in an attention mask.
     """
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
@@ -93,7 +93,7 @@ def check_finite(
 def fits(tensor: Tensor, own: Tensor) -> bool:
     """Whether a tensor can be copied into ``own``: the same shape, and the same kind of numbers.
 
-    Floats of eight bits cannot be computed with, and we write none.
+    PyTorch cannot compute with 8-bit floats, and we write none.
     """
     if tensor.is_floating_point() and tensor.element_size() == 1:
         return False
@@ -102,7 +102,7 @@ def fits(tensor: Tensor, own: Tensor) -> bool:
 
 
 def _header(file: BinaryIO) -> dict[str, object]:
-    """What stands before the tensors."""
+    """The header, which precedes the tensors."""
     start = file.read(8)
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length > _LARGEST_HEADER:

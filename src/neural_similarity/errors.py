@@ -47,7 +47,7 @@ class MergeError(NeuralSimilarityError, RuntimeError):
 
 
 class FileFormatError(NeuralSimilarityError, ValueError):
-    """A similarity file is damaged, of another program, or for another model."""
+    """A similarity file is damaged, from another program, or for another model."""
 
 
 class DataError(NeuralSimilarityError, ValueError):

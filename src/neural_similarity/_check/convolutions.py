@@ -27,7 +27,7 @@ __all__ = [
 
 
 def shape(tensor: Tensor) -> str:
-    """A shape as people write it."""
+    """A shape as readable text."""
     return str(tuple(tensor.shape))
 
 
@@ -41,7 +41,7 @@ def layer_input(where: str, input: Tensor, channels: int | None = None) -> None:
 
 
 def image_batch(layer: object, images: Tensor, channels: int | None = None) -> None:
-    """Raise unless a layer's ``similarity`` gets a batch; it has no form for a single image."""
+    """Raise unless a layer's ``similarity`` gets a batch; it does not accept a single image."""
     if images.dim() != 4 or (channels is not None and images.shape[1] != channels):
         raise ShapeError(
             f"{type(layer).__name__}.similarity: expected a batch of shape "
@@ -105,11 +105,11 @@ def similarity_shape(
     static: bool = True,
     groups: int = 1,
 ) -> None:
-    """Raise unless ``similarity`` has one of the shapes the operation takes.
+    """Raise unless ``similarity`` has one of the shapes that the operation accepts.
 
     Args:
         static: whether the two shapes without positions are allowed as well.
-        groups: how many groups of channels have a diagonal of their own.
+        groups: how many groups of channels have their own diagonal.
     """
     got = tuple(similarity.shape)
     diagonal, matrix = (groups * taps,), (taps, taps)
@@ -134,7 +134,7 @@ def similarity_shape(
 
 
 def similarity_groups(where: str, groups: int, channels: int) -> None:
-    """Raise unless the channels can be cut into this many groups."""
+    """Raise unless the channels can be split into this many groups."""
     if not is_whole(groups) or groups < 1 or channels % groups:
         raise ShapeError(
             f"{where}: expected similarity_groups that divide the {channels} channels, got "

@@ -1,6 +1,6 @@
-"""The command ``nsl``: one thin file per command, and one way to report bad input.
+"""The ``nsl`` command: one thin file per subcommand, and one way to report bad input.
 
-A command imports what is slow to import (torch, matplotlib) inside its function, so that
+A subcommand imports what is slow to import (torch, matplotlib) inside its function, so
 ``nsl --help`` answers at once.
 """
 
@@ -19,15 +19,15 @@ __all__ = ["main"]
 
 BAD_INPUT = 2
 _OPTION_OF = {"load_dataset": "--data", "dataset_info": "--data", "create_model": "--model"}
-"""Functions that refuse a name, and the option that the user gave that name with."""
+"""Functions that refuse a name, and the option with which the user gave it."""
 
 
 def main() -> NoReturn:
     """Run ``nsl``; report bad input in one line with exit code 2, never with a traceback."""
-    # Idle OpenMP threads spin by default. Where other programs share the processor, that made a
+    # Idle OpenMP threads spin by default. With other programs on the same processor, that made a
     # step ten times slower; sleeping threads cost almost nothing. Must be set before torch loads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # Python processes that a command starts do not import from the current folder either.
+    # Python child processes must not import from the current folder either.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
     keep_freed_memory()
     _check_streams()
@@ -45,10 +45,10 @@ def main() -> NoReturn:
 
 
 def _check_streams() -> None:
-    """End if standard output is closed, before a file that a command opens is taken for it."""
+    """End if standard output is closed, before a newly opened file takes its place."""
     is_closed = sys.stdout is None
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # a new file gets the lowest free number, which is its own
+        if getattr(sys, name) is None:  # /dev/null gets the lowest free number: its own
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     if is_closed:
         _end("expected an open standard output, got a closed one. Redirect it to /dev/null.")
@@ -59,7 +59,7 @@ def _check_streams() -> None:
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    """Report errors of the user, the disk and the system in one line."""
+    """Report errors from the user, the disk and the system in one line."""
     try:
         yield
     except BrokenPipeError:
@@ -79,25 +79,25 @@ def _one_line_errors() -> Iterator[None]:
                 "expected a task that fits in memory, got one that does not. Use a smaller batch, "
                 "smaller images or a smaller network."
             )
-        if hasattr(error, "show") and hasattr(error, "exit_code"):  # of the command line itself
+        if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error
             _end_usage(error)
         raise
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """PyTorch has no class of its own for this error on the CPU."""
+    """PyTorch has no class for this error on the CPU."""
     words = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
     return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
 
 
 def _drop_output() -> None:
-    """Throw away what is left to print: Python would complain again when it closes stdout."""
+    """Discard what is left to print: Python would complain again when it closes stdout."""
     with suppress(OSError, io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _in_words_of_the_command(message: str) -> str:
-    """A message that begins with the option that the user wrote, and not with our function."""
+    """A message that begins with the user's option instead of our function."""
     where, colon, rest = message.partition(": expected name ")
     option = _OPTION_OF.get(where)
     if colon and any(word.partition("=")[0] == option for word in sys.argv[1:]):
@@ -113,7 +113,7 @@ def _end(message: str) -> NoReturn:
 
 
 def _end_usage(error: Any) -> NoReturn:
-    """Print how a command is used, and what was wrong."""
+    """Print the usage of a command, and what was wrong."""
     from .shared.printing import print_usage
 
     text = io.StringIO()

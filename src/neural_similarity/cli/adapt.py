@@ -141,7 +141,7 @@ def _backbone(
     crop: float | None = None,
     classifier: str | None = None,
 ) -> FeatureExtractor:
-    """The backbone that options describe."""
+    """The backbone described by the options."""
     from ..adapt import load_backbone
     from .shared.one_module import named_module_here
 
@@ -157,7 +157,7 @@ def _backbone(
 
 
 def _layers(text: str | None) -> float | str | list[str] | None:
-    r"""Which layers an option names: a share of the last ones, endings of names, or a pattern.
+    r"""The layers that an option names: a share of the last ones, name suffixes, or a pattern.
 
     >>> _layers("50%"), _layers("all-conv"), _layers("conv1,2.conv"), _layers(r"stages\.\d+")
     (0.5, 'all-conv', ['conv1', '2.conv'], 'stages\\.\\d+')

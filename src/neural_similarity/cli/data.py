@@ -52,7 +52,7 @@ def list_(data_dir: DataDir = None) -> None:
             by_hand.append(name)
         here = "always" if is_built_in else "yes" if source and find(source, root) else "no"
         table.add_row(name, info.kind, here, f"{info.description}\n{info.home}")
-    # Lines are wrapped for a terminal only.
+    # Lines are only wrapped for a terminal.
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 200)
     console.print(table)
     print_line()

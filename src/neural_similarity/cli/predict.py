@@ -89,7 +89,7 @@ def predict(
 
 
 def _check_picture(why: Path, force: bool) -> None:
-    """Raise unless a picture can be written there, before time is spent on images."""
+    """Raise early unless the picture can be written there."""
     from ..errors import RunError
 
     if why.is_dir():
@@ -142,7 +142,7 @@ def _predict_files(
     with progress_bar() as bar:
         task = bar.add_task("images", total=len(files))
         for batch in in_batches(files, _BATCH):
-            with others_print_to_stderr():  # the network may be a user's
+            with others_print_to_stderr():  # the network may be the user's code
                 results = classifier.predict_files(batch)
             for file, result in zip(batch, results, strict=True):
                 if isinstance(result, Exception):

@@ -24,7 +24,7 @@ FIRST_LOOK = {
     "log_every": 3,
 }  # fmt: skip
 """The settings of ``nsl train`` without options."""
-_INCIDENTAL = {"data_dir", "threads", "seed"}  # with these alone it is still the first look
+_INCIDENTAL = {"data_dir", "threads", "seed"}  # with only these, it is still FIRST_LOOK
 
 
 def train(
@@ -139,7 +139,7 @@ def train(
 
 
 def _configurations(settings: dict[str, Any], resumed: Path | None) -> dict[str, TrainConfig]:
-    """What to train, by kind of similarity; a resumed run keeps the settings not given again."""
+    """What to train, by kind of similarity; a resumed run keeps settings not given again."""
     from ..train import Run, TrainConfig
     from ..train.runs import read_comparison
     from ..train.start import source_settings
@@ -172,9 +172,9 @@ def _kinds(settings: dict[str, Any]) -> list[str]:
 
 
 def _check_structure(configs: dict[str, TrainConfig]) -> None:
-    """Raise if a structure was chosen, and no network to train has a similarity.
+    """Raise if a structure was chosen, but no network to train has a similarity.
 
-    Only here: a plain network that is compared with others stores the structure of those.
+    Only here: a plain network that is compared with others stores their structure.
     """
     from ..errors import RunError
     from ..train import TrainConfig

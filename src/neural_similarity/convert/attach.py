@@ -32,8 +32,8 @@ def attach(
     Every structure starts at the identity, so outputs do not change (except for ``dilated``, which
     removes taps). The weights do not change. :func:`neural_similarity.merge` removes a static
     similarity again. A dynamic one turns the layer into its dynamic version. Subclasses of
-    convolutions have one too if all that their ``forward`` does is to pad the input with zeros and
-    convolve, as TensorFlow's ``"same"`` padding does in many pretrained networks.
+    convolutions have one too if their ``forward`` only pads the input with zeros and convolves, as
+    for TensorFlow's ``"same"`` padding in many pretrained networks.
 
     Where ``config.target_modules`` is None, the network decides: a regular expression in its
     attribute ``similarity_layers`` selects the layers. A network without it gets a similarity on
@@ -50,8 +50,8 @@ def attach(
     Args:
         model: any model.
         config: what M may be, and where it goes.
-        name: of this similarity. Under the default name the keys of the ``state_dict`` do not
-            contain it.
+        name: of this similarity. It is part of the keys of the ``state_dict``, unless it is the
+            default name.
 
     Raises:
         AttachError: no layer matches, a layer has a similarity of this name or of the other kind

@@ -52,7 +52,7 @@ class LayerSummary:
 def describe_layers(model: nn.Module, example: Tensor) -> list[LayerSummary]:
     """Every layer that multiplies or has an active similarity, in the order of the model.
 
-    A parameter that several layers share counts at the first of them. Dynamic similarities are
+    A parameter that several layers share is counted for the first of them. Dynamic similarities are
     predicted for the samples of ``example``; their distance is over all samples and positions.
     """
     spent = multiply_adds(model, example[:1])
@@ -89,8 +89,8 @@ def predicted_similarities(model: nn.Module, input: Tensor) -> dict[str, Tensor]
 
     ``(N, P, Q, K)`` for a diagonal and ``(N, P, Q, K, K)`` for a matrix, without P and Q in a
     layer without positions; ``(N, P, Q, S, K)`` for S groups of channels, and O·S in place of S
-    over kernels. P and Q are 1 if there is one M an image. Of a layer that runs more than once, the
-    first prediction.
+    over kernels. P and Q are 1 if there is one M per image. For a layer that runs more than once,
+    this is the first prediction.
     """
     caught: dict[str, Tensor] = {}
     handles = []
@@ -122,7 +122,7 @@ def difference_from_identity(similarity: Tensor, diagonal: bool) -> Tensor:
 def distance_from_identity(similarity: Tensor, diagonal: bool) -> Tensor:
     """``‖M − I‖ / ‖I‖`` with Frobenius norms: ``(*leading)``.
 
-    It does not grow with the number of taps, so diagonals and matrices of any size compare.
+    It does not grow with the number of taps, so diagonals and matrices of any size are comparable.
     """
     difference = difference_from_identity(similarity, diagonal)
     taps = (-1,) if diagonal else (-2, -1)

@@ -54,7 +54,7 @@ def write_file(
         "layers": layers,
     }
     metadata = {_KEY: json.dumps(description)}
-    with whole_file(path) as file:  # save_file would make it readable for its owner alone
+    with whole_file(path) as file:  # save_file would make it readable only by its owner
         file.write_bytes(save(tensors, metadata=metadata))
 
 
@@ -90,7 +90,7 @@ def saved_tensor(
 
 
 def tensors_of(layer: str, similarities: Mapping[str, Similarity]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a layer's similarity by their keys in a file, which do not have its name."""
+    """The tensors of a layer's similarity by their keys in a file, which omit its name."""
     for part, similarity in similarities.items():
         tensors = (
             {f"numbers.{key}": tensor for key, tensor in similarity.numbers.items()}
@@ -113,7 +113,7 @@ def fingerprint(module: nn.Module) -> dict[str, Any]:
 
 
 def fingerprint_text(fingerprint: dict[str, Any]) -> str:
-    """A fingerprint for people."""
+    """A fingerprint as readable text."""
     shapes = ", ".join(f"{name} {tuple(s)}" for name, s in fingerprint["weights"].items())
     return f"{fingerprint['class']} with {shapes}, groups {fingerprint['groups']}"
 

@@ -1,7 +1,7 @@
 """Similarity-only files: a few kilobytes of safetensors that turn one backbone into many models.
 
-A file holds the parameters behind every M, how each M is built, and the shapes of the weights they
-were learned for. It holds no weights and no code.
+A file holds the parameters of every M, how each M is built, and the shapes of the weights they were
+learned for. It holds no weights and no code.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def save_similarity(
     """Write one similarity of the model, and nothing else, to a safetensors file.
 
     The file appears whole or not at all. It contains neither the name of the similarity nor the
-    names that ``torch.compile`` or ``DataParallel`` put around the model.
+    prefixes that ``torch.compile`` or ``DataParallel`` add to the names of layers.
 
     Args:
         model: with an attached similarity.

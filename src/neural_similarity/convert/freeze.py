@@ -22,7 +22,7 @@ class TrainableSummary:
 
     Args:
         trainable: parameters that require a gradient.
-        total: all parameters, those of similarities that are not active included.
+        total: all parameters, including those of similarities that are not active.
         similarity: trainable parameters of the active similarity.
         deployed: parameters that are left after :func:`neural_similarity.merge`.
     """
@@ -63,14 +63,14 @@ def freeze_backbone(
 ) -> TrainableSummary:
     """Train only the active similarity and the classifier; return the number of parameters.
 
-    All other parameters are frozen, those of similarities that are not active included.
+    All other parameters are frozen, including those of similarities that are not active.
 
     Args:
         model: any model with an active similarity.
         also_train: modules or parameters to train as well, by suffix list or regular expression
             (a module stands for everything inside it). None means the classifier: what the
             model's ``get_classifier()`` returns if it has that method, and its last ``nn.Linear``
-            otherwise. An empty list trains the similarity alone.
+            otherwise. An empty list trains only the similarity.
 
     Only gradients are switched off. BatchNorm still updates its running statistics in training
     mode: to keep them, leave the model in ``eval()`` while adapting.

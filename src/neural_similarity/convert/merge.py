@@ -53,8 +53,8 @@ def merge(model: _Model, keep: bool = False) -> _Model:
     Args:
         model: with a static similarity.
         keep: remember the original weights and all similarities, outside of the model, so that
-            :func:`neural_similarity.unmerge` can restore them. This needs the memory of the
-            merged weights once more. A copy of the model does not have them.
+            :func:`neural_similarity.unmerge` can restore them. This needs as much memory again as
+            the merged weights. A copy of the model does not have them.
 
     Raises:
         MergeError: there is nothing to merge, or a layer's output would change.
@@ -80,7 +80,7 @@ def merge(model: _Model, keep: bool = False) -> _Model:
 
 
 def merged_copy(model: _Model) -> _Model:
-    """A copy of any model; its static similarities are merged, if it has some."""
+    """A copy of any model; its static similarities, if any, are merged."""
     copied = copy.deepcopy(model)
     if any(static_similarities(module) for module in copied.modules()):
         merge(copied)
@@ -107,7 +107,7 @@ def effective_state_dict(model: nn.Module) -> dict[str, Tensor]:
             if name in weights or prefix + name in state
         }
         before = dict(state)
-        state.clear()  # and not a new one: PyTorch keeps versions of modules beside the tensors
+        state.clear()  # not a new one: PyTorch keeps module versions with the tensors
         for key, tensor in before.items():
             if key.startswith(prefix) and own.keys().isdisjoint(state):
                 state.update(own)  # the parameters of a module precede those of its children

@@ -31,7 +31,7 @@ __all__ = ["multiply_adds"]
 
 
 def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
-    r"""Multiply-adds of one forward pass, by layer. For those of one image, pass one image.
+    r"""Multiply-adds of one forward pass, by layer. For the cost per image, pass one image.
 
     With N samples, C input and O output channels in G groups, K taps, L output positions:
 
@@ -42,8 +42,8 @@ def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
     transposed convolution  N·L·C·(O/G)·K, with L input positions
     linear                  N·I·O, with I input features
     dynamic convolution     the convolution's, and N·L·C·K (diagonal) or N·L·C·K² (matrix) for M;
-                            for one M an image over channels nothing more: it scales the map.
-                            Over kernels N·L·O·(C/G)·K for M, and nothing for one M an image: it
+                            for one M per image over channels nothing more: it scales the map.
+                            Over kernels N·L·O·(C/G)·K for M, and nothing for one M per image: it
                             scales the kernels
     dynamic linear          the linear layer's, and N·I (diagonal) or N·I·B (matrix) for an M
                             that spans B features
@@ -54,11 +54,11 @@ def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
     ======================  =================================================================
 
     A dynamic layer's count includes its predictor's. A static similarity changes the kernel once
-    for all images and counts nothing, merged or not. Normalisation, activation, pooling and masks
-    over whole maps only pass over the map, and count nothing.
+    for all images and is not counted, merged or not. Normalisation, activation, pooling and masks
+    over whole maps only pass over the map, and are not counted.
 
     Returns:
-        Layers in the order of the model, without those that count nothing. What a container
+        Layers in the order of the model, without those that count zero. What a container
         computes between its layers counts under its own name.
 
     Example:
@@ -80,7 +80,7 @@ def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
 
 
 class _Meter:
-    """Charges each layer for what is computed while it runs, less what layers inside it run.
+    """Charges each layer for what is computed while it runs, minus what layers inside it compute.
 
     PyTorch's counter counts operations of matrix products and convolutions, two per multiply-add.
     """

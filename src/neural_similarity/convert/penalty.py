@@ -21,8 +21,8 @@ __all__ = ["filter_orthogonality_penalty", "keep_predictions", "similarity_penal
 def keep_predictions(model: nn.Module) -> Iterator[None]:
     """Let dynamic layers keep the M of their last forward pass, for :func:`similarity_penalty`.
 
-    Within the block every forward pass replaces what the one before it has kept. At its end all is
-    released: outside, nothing is kept and no memory is used. Call ``backward`` inside or outside.
+    Within the block every forward pass replaces what the previous one has kept. At its end
+    everything is released: outside, no memory is used. Call ``backward`` inside or outside.
 
     Example:
         >>> import neural_similarity as ns
@@ -57,8 +57,8 @@ def similarity_penalty(
     blocks (scope ``"channel"`` or ``"kernel"``, groups of channels, or M over kernels), they are
     summed.
 
-    Of a dynamic layer it takes the M of the last forward pass within :func:`keep_predictions`, and
-    the mean over samples and positions. A dynamic layer that has kept nothing does not count.
+    For a dynamic layer it uses the M of the last forward pass within :func:`keep_predictions`,
+    averaged over samples and positions. A dynamic layer that has kept nothing does not count.
 
     Example:
         >>> import neural_similarity as ns
@@ -87,17 +87,17 @@ def similarity_penalty(
 
 
 def filter_orthogonality_penalty(model: nn.Module, weight: float = 2e-4) -> Tensor:
-    r"""A term to add to the loss that draws the filters of each convolution towards orthonormal.
+    r"""A loss term that draws the filters of each convolution towards orthonormality.
 
     .. math:: \frac{\lambda}{2} \sum_{\text{layers}} \| W W^\top - I \|_F^2
 
     with a filter in each row of W and λ = ``weight``. The default 2e-4 is that of Appendix B, and
-    the factor 1/2 that of the authors' code. Every convolution counts, also fully connected layers
-    written as convolutions and those of attention. Predictors do not count, as they begin at zero.
+    the factor 1/2 that of the authors' code. Every convolution counts, including fully connected
+    layers written as convolutions and those of attention, but not predictors: they start at zero.
     Filters of different groups see different channels and are not compared. A layer with more
     filters than weights in one filter cannot reach zero.
 
-    Cost in multiply-adds: O² times the size of a filter, for each layer, whatever the batch.
+    Cost in multiply-adds: O² times the size of a filter, for each layer, for any batch size.
 
     Example:
         >>> conv = nn.Conv2d(3, 8, 3)
@@ -138,7 +138,7 @@ def _penalty(M: Tensor, diagonal: bool, l1: float, l2: float, orthogonality: flo
 
 
 def _kept(similarity: PredictedSimilarity) -> tuple[Tensor | None, int]:
-    """The M of the last forward pass behind its kernel shape, taps last, and how many there are."""
+    """The M of the last forward pass with its kernel shape, taps last, and how many there are."""
     if similarity.kept is None:
         return None, 0
     diagonal, D = similarity.is_diagonal, similarity.kernel_shape()

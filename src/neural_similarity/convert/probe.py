@@ -17,7 +17,7 @@ __all__ = ["evaluation", "probe_output"]
 
 @contextmanager
 def evaluation(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode; afterwards every submodule is in its own mode again.
+    """The model in evaluation mode; afterwards every submodule returns to its own mode.
 
     ``model.train(mode)`` would not do: it also sets those submodules to training that were frozen
     in evaluation mode, such as a BatchNorm that keeps its statistics.
@@ -40,7 +40,7 @@ def evaluation(model: nn.Module) -> Iterator[None]:
 
 
 def probe_output(module: nn.Module) -> Tensor:
-    """The layer's output on fixed random input, without hooks and dropout."""
+    """The layer's output on fixed random input, without hooks or dropout."""
     weight_name, _ = next(iter(kernel_layouts(module, None, "probe")))
     weight = getattr(module, weight_name)
     generator = torch.Generator("cpu").manual_seed(0)

@@ -47,7 +47,7 @@ def select(
 
 
 def matches(name: str, pattern: str | Sequence[str]) -> bool:
-    """Whether a regular expression matches the whole name, or a suffix of a list ends it."""
+    """Whether a regular expression matches the whole name, or it ends with a suffix of a list."""
     if isinstance(pattern, str):
         return re.fullmatch(pattern, name) is not None
     return any(name == suffix or name.endswith("." + suffix) for suffix in pattern)

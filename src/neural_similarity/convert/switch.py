@@ -74,7 +74,7 @@ def active_similarity(model: nn.Module) -> str | None:
 def set_similarity(model: _Model, name: str | None) -> _Model:
     """Use the similarity of this name in the whole model, in place, and return the model.
 
-    Layers without a similarity of this name are plain layers then. None turns all of them off:
+    Layers without a similarity of this name become plain layers. None turns all similarities off:
     outputs are exactly those of the network before :func:`neural_similarity.attach`. Parameters
     and their ``requires_grad`` do not change. The ``state_dict`` does not contain the choice.
 
@@ -107,7 +107,7 @@ def set_similarity(model: _Model, name: str | None) -> _Model:
 
 @contextmanager
 def without_similarity(model: _Model) -> Iterator[_Model]:
-    """Within, the model is the plain network; afterwards it is as it was, also after an error.
+    """Within the block, the model is the plain network; it is restored even after an error.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""What ``merge(model, keep=True)`` remembers, outside of the model, and ``unmerge`` restores."""
+"""What ``merge(model, keep=True)`` remembers, outside the model, and ``unmerge`` restores."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def keep_layer(
 
 
 def forget_layer(module: nn.Module) -> None:
-    """Drop what an earlier merge remembered of a layer."""
+    """Drop what an earlier merge remembered about a layer."""
     _kept.pop(module, None)
 
 

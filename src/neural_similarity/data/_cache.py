@@ -1,4 +1,4 @@
-"""Data sets that take long to draw or decode are kept, and checked before they are used again."""
+"""A cache of data sets that take long to draw or decode; entries are checked before use."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def key_of(parts: Iterable[object]) -> str:
 
 
 def cached_set(name: str, key: str, make: Callable[[], MemorySet]) -> MemorySet:
-    """The set kept under this name and key, or a new one, which is then kept.
+    """The set cached under this name and key, or a new one, which is then cached.
 
-    What is kept carries its fingerprint: a damaged file is made again.
+    The file contains its fingerprint: a damaged one is made again.
     """
     path = cache_directory() / f"{name}-{key}.safetensors"
     kept = _read_set(path)
@@ -74,9 +74,9 @@ def _read_set(path: Path) -> MemorySet | None:
 
 
 def _keep(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside the target and move: no reader ever sees half a file.
+    """Write next to the target, then move: no reader ever sees half a file.
 
-    A cache that cannot be written costs time at the next start, no more.
+    A cache that cannot be written only costs time at the next start.
     """
     try:
         make_private_folder(path.parent)

@@ -1,4 +1,4 @@
-"""A progress bar for long work, in a terminal only."""
+"""A progress bar for long work, only in a terminal."""
 
 from __future__ import annotations
 

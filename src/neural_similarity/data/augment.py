@@ -58,7 +58,7 @@ class Augment:
             aspect ratio between 3:4 and 4:3 and resize it, as is usual for photographs.
         padding: what ``crop`` pads with: ``"zeros"``, or ``"mirror"``, the mirror image across the
             edge, whose first row is the last row of the image (TensorFlow's "symmetric").
-        square_crop: instead of ``crop``, crop a random square in the middle square of the image,
+        square_crop: instead of ``crop``, crop a random square from the middle square of the image,
             with seven eighths of its side (224 of 256), and resize it, as in `AlexNet
             <https://papers.nips.cc/paper/4824>`_.
         color_noise: standard deviation of AlexNet's colour noise; its own is 0.1. See
@@ -82,7 +82,7 @@ no_augment = Augment(crop=0, flip=False)
 
 
 def augment_batch(images: Tensor, augment: Augment, generator: torch.Generator) -> Tensor:
-    """Augment every image of ``(N, C, H, W)`` on its own; shape and dtype stay the same.
+    """Augment each image of ``(N, C, H, W)`` independently; shape and dtype stay the same.
 
     Example:
         >>> images = torch.arange(32, dtype=torch.uint8).reshape(2, 1, 4, 4)
@@ -102,7 +102,7 @@ def draw_numbers(count: int, generator: torch.Generator) -> Tensor:
 
 
 def apply_numbers(images: Tensor, augment: Augment, numbers: Tensor) -> Tensor:
-    """Augment images by random ``numbers``, a row an image; the result is channels-last."""
+    """Augment images by random ``numbers``, one row per image; the result is channels-last."""
     flip = numbers[:, 2] < 0.5 if augment.flip else torch.zeros(len(images), dtype=torch.bool)
     if augment.box is not None:
         return _resized_windows(images, augment.box, numbers, flip)
@@ -116,8 +116,8 @@ def color_shift(numbers: Tensor, axes: Tensor, noise: float) -> Tensor:
         \alpha_{n,i} \sim N(0, \text{noise}^2)
 
     with the principal axes p_i of the colours of all pixels and the standard deviations σ_i along
-    them. The paper of AlexNet writes the variance σ_i² in place of σ_i, which would depend on the
-    unit of a pixel; programs that followed it use σ_i.
+    them. The AlexNet paper has the variance σ_i² in place of σ_i, which would depend on the unit of
+    a pixel; later implementations use σ_i.
 
     Args:
         numbers: of :func:`draw_numbers`.

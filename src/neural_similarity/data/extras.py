@@ -12,7 +12,7 @@ __all__ = ["needs"]
 
 @contextmanager
 def needs(package: str, what: str) -> Iterator[None]:
-    """Around an import: an error says which package is missing, what needs it, how to get it."""
+    """Around an import: the error names the missing package, what needs it and how to get it."""
     try:
         yield
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Read images from one folder per class: ImageNet, and people's own images."""
+"""Read images from one folder per class: ImageNet, and your own images."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _size_and_time(file: Path) -> tuple[int, int]:
 
 
 def _report_others(info: DatasetInfo, names: list[str]) -> None:
-    """Warn of files that do not have the suffix of an image: they may be a mistake."""
+    """Warn about files without the suffix of an image: they may be a mistake."""
     if names:
         _LOGGER.warning(
             "neural_similarity: %s: %d file(s) skipped that have no image suffix: %s",
@@ -133,7 +133,7 @@ def _report_others(info: DatasetInfo, names: list[str]) -> None:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first names, as text that any log can take: a name may have bytes that are no text."""
+    """The first names, as text for any log: a name may contain bytes that are not text."""
     more = f"; and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     text = "; ".join(names[:_MOST_NAMES]) + more
     return os.fsencode(text).decode("utf-8", "backslashreplace")

@@ -116,7 +116,7 @@ class MemorySet:
         return tuple(means), tuple(deviations)
 
     def color_axes(self) -> Tensor:
-        """Principal axes of the colours of all pixels, as long as the standard deviations.
+        """Principal axes of the colours of all pixels, scaled by the standard deviations.
 
         The columns of a ``(C, A)`` matrix, A at most 3, the longest first, for ``images / 255``.
         """
@@ -203,7 +203,7 @@ ImageSet = MemorySet | FolderSet
 
 
 def fingerprint_of(images: Tensor, labels: Tensor) -> str:
-    """A short hash of pixels, labels and sizes; the same data gives the same on every machine."""
+    """A short hash of pixels, labels and sizes, the same on every machine."""
     digest = hashlib.sha256(repr(tuple(images.shape)).encode())
     digest.update(images.contiguous().numpy().data)
     digest.update(labels.to(torch.int64).contiguous().numpy().astype("<i8").data)

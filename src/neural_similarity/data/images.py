@@ -148,7 +148,7 @@ def decode_error(path: Path) -> str | None:
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """The image as the camera was held, in RGB, on white where it is transparent."""
+    """The image turned upright, in RGB, on white where it is transparent."""
     from PIL import ImageOps
 
     return in_colour(ImageOps.exif_transpose(image), image.format)
@@ -191,7 +191,7 @@ def _bilinear() -> Image.Resampling:
 
 
 def _upright_size(image: Image.Image) -> tuple[int, int]:
-    """Height and width of the image after it is turned as its camera was held."""
+    """Height and width of the image after it is turned upright."""
     is_turned = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
     return (image.width, image.height) if is_turned else (image.height, image.width)
 

@@ -57,7 +57,7 @@ class FolderLoader:
             worker_init_fn=_ignore_interrupts,
             persistent_workers=workers > 0,
             # Without it, every epoch would draw from the global generator, and a resumed run would
-            # get other random numbers.
+            # get different random numbers.
             generator=torch.Generator(),
         )
         self._process = os.getpid()
@@ -76,7 +76,7 @@ class FolderLoader:
             yield self._noise.added(pixels, numbers, self._std), labels
 
     def close(self) -> None:
-        """End the workers of this process."""
+        """Stop the workers of this process."""
         workers = getattr(self._batches, "_iterator", None)
         if workers is not None and self._process == os.getpid():
             workers._shutdown_workers()
@@ -87,9 +87,9 @@ _LOADERS: WeakSet[FolderLoader] = WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """End all workers before the interpreter ends.
+    """Stop all workers before the interpreter exits.
 
-    PyTorch leaves that to ``multiprocessing``, which sends SIGTERM and waits: for ever, since our
+    PyTorch leaves that to ``multiprocessing``, which sends SIGTERM and waits: forever, since our
     workers ignore it. What is registered last is called first, so this comes before both.
     """
     for loader in list(_LOADERS):

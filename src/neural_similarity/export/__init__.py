@@ -1,4 +1,4 @@
-"""Networks in formats that run without this library; their scores are checked before writing."""
+"""Export networks to formats that run without this library; their scores are checked first."""
 
 from .export import FORMATS, export_model
 

@@ -20,7 +20,7 @@ __all__ = ["FORMATS", "export_model"]
 
 FORMATS = {"onnx": ".onnx", "torch-export": ".pt2"}  # and the suffixes of their files
 
-# Relative to the largest score. Another runtime sums in another order: each of some tens of layers
+# Relative to the largest score. Another runtime sums in another order: each of a few dozen layers
 # adds rounding errors of 6e-8 (1e-16 in float64) that grow with the root of the number of terms, up
 # to a few thousand, and later layers may amplify them. A wrong result differs by far more.
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -39,9 +39,9 @@ def export_model(
 ) -> float:
     """Write a network in evaluation mode to a file, for batches of any size.
 
-    Static similarities are merged, in a copy, so that the file holds plain layers; dynamic ones
-    are exported as they are. The format's own runtime runs the file on ``example``, on one sample
-    and on one sample more. The file appears at ``path`` only if it gives the scores of ``model``.
+    Static similarities are merged, in a copy, so the file holds plain layers; dynamic ones are
+    exported as they are. The format's own runtime runs the file on ``example``, on a single sample
+    and on ``example`` plus one. The file is written only if it reproduces the scores of ``model``.
 
     Args:
         model: a network that takes one tensor and returns one, or a tuple of them; it is not
@@ -54,9 +54,9 @@ def export_model(
         force: overwrite an existing file.
         metadata: information for users of the file, such as classes and normalisation. ONNX stores
             it in ``metadata_props``, torch.export in the extra file ``metadata.json``.
-        outputs: the names of what the model returns, for ONNX.
-        scales: for each output, the size of the numbers that it is computed from, if that is larger
-            than its own values: 1 for ``1 − cosine``, whose rounding errors are those of 1.
+        outputs: the names of the model's outputs, for ONNX.
+        scales: for each output, the magnitude of the values that it is computed from, if larger
+            than its own: 1 for ``1 − cosine``, whose rounding errors are those of 1.
 
     Returns:
         The largest difference between the file's outputs and the model's, relative to the largest
@@ -95,7 +95,7 @@ def export_model(
     with whole_file(target) as file:
         try:
             writer.write(deployed, inputs[0], file, dict(metadata or {}), list(outputs))
-        except OSError:  # the disk's, which names the file
+        except OSError:  # a disk error, which names the file
             raise
         except Exception as error:
             if _is_interrupt(error):
@@ -184,7 +184,7 @@ def _largest_difference(
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: PyTorch's exporter may wrap it in one of its own."""
+    """Whether Ctrl-C caused an error: PyTorch's exporter may wrap it in its own."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

@@ -33,7 +33,7 @@ def check_packages() -> None:
 def write(
     model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str], outputs: list[str]
 ) -> None:
-    """Write one self-contained ONNX file with input ``image`` and outputs of these names."""
+    """Write one self-contained ONNX file with input ``image`` and these outputs."""
     with _quiet():
         program: Any = torch.onnx.export(
             model,
@@ -63,7 +63,7 @@ def runner(path: Path) -> Callable[[Tensor], list[Tensor]]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide the exporter's warnings about itself; errors are still raised."""
+    """Hide the exporter's internal warnings; errors are still raised."""
     loggers = {name: logging.getLogger(name) for name in _LOGGERS}
     levels = {name: logger.level for name, logger in loggers.items()}
     with warnings.catch_warnings():

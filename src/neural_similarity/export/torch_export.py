@@ -23,7 +23,7 @@ def write(
     """Write the program, with ``metadata.json`` inside."""
     shapes = ({0: torch.export.Dim("batch")},)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's warnings about itself
+        warnings.simplefilter("ignore")  # PyTorch's internal warnings
         program = torch.export.export(model, (example,), dynamic_shapes=shapes)
         torch.export.save(program, path, extra_files={"metadata.json": json.dumps(metadata)})
 

@@ -3,15 +3,15 @@
 Which method should I use? See ``docs/fewshot.md``. The main names:
 
 - :func:`list_methods`, :func:`create_method`: a method by name; it builds a
-  :class:`FewShotNetwork` from a backbone, gives the training loss and the scores of queries.
+  :class:`FewShotNetwork` from a backbone, and computes the training loss and the scores of queries.
 - :class:`FewShotConfig`, :func:`train_method`: settings, and training into a :class:`FewShotRun`,
   a folder that can be resumed. Its ``evaluate`` runs tests, each described by a :class:`Trial`.
 - :func:`plan_runs`, :func:`run_plan`: several methods at once. Networks that methods start from are
   trained first, and shared; :func:`read_plan` continues a plan that was stopped.
-  :func:`order_runs` says alone which run starts from which.
+  :func:`order_runs` only determines which run starts from which.
 - :func:`evaluate_method`: the accuracy of a method on episodes, as a :class:`Result`;
-  :func:`mean_feature`: what methods centre features by.
-- :class:`Method`, :class:`FeatureMethod`, :func:`register_method`: for a method of your own.
+  :func:`mean_feature`: the mean by which some methods centre features.
+- :class:`Method`, :class:`FeatureMethod`, :func:`register_method`: for your own methods.
 """
 
 from . import methods

@@ -18,7 +18,7 @@ BatchNorm = Literal["running", "batch"]
 """Which statistics BatchNorm uses on test images."""
 
 TrainsOn = Literal["images", "episodes", "both"]
-"""What the steps of training learn from; with both, a step has either images or episodes."""
+"""What a training step learns from; with both, each step has either images or episodes."""
 
 
 class Images(NamedTuple):
@@ -38,11 +38,11 @@ class Tasks(NamedTuple):
     query: Tensor
     """``(B, Q, C, H, W)``."""
     labels: Tensor
-    """``(B, Q)``, which of the ways each query belongs to."""
+    """``(B, Q)``, the class of each query within the episode."""
 
 
 def as_batch(tensors: Sequence[Tensor]) -> Images | Tasks:
-    """Images or tasks again, from their tensors; their number tells which.
+    """Images or tasks from their tensors, told apart by the number of tensors.
 
     >>> type(as_batch([torch.zeros(2, 3, 8, 8), torch.zeros(2)])).__name__
     'Images'

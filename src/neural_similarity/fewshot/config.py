@@ -1,4 +1,4 @@
-"""All settings of training and testing a few-shot method, in one frozen table."""
+"""All settings of training and testing a few-shot method, in one frozen dataclass."""
 
 from __future__ import annotations
 
@@ -21,45 +21,46 @@ class FewShotConfig(Settings):
     """How a few-shot method is trained on base classes and tested on others.
 
     By default training episodes have the sizes of test episodes. Methods that learn from images
-    use ``batch_size`` images a step, the others ``tasks`` episodes. Methods that learn from both do
-    one of them in each step.
+    use ``batch_size`` images per step, the others ``tasks`` episodes. Methods that learn from both
+    use either in each step.
 
     Example:
         >>> FewShotConfig(method="proto", train_way=20).training_episode()
         (20, 5, 15)
     """
 
-    model: str = setting("cnn4", "a network of `list_models()`")
-    data: str = setting("glyphs", "a data set whose test classes are not in training")
-    similarity: str = setting("method", "none, static, dynamic, or method (what it needs)")
-    epochs: float = setting(30.0, "passes over the base images, or epoch_steps; 0 trains nothing")
+    model: str = setting("cnn4", "network; `list_models()` shows all")
+    data: str = setting("glyphs", "data set whose test classes are not in training")
+    similarity: str = setting("method", "none, static, dynamic, or method (what the method needs)")
+    epochs: float = setting(30.0, "passes over base images, or rounds of epoch_steps; 0: untrained")
     optimizer: str = setting("adam", "sgd or adam")
 
-    method: str = setting("proto", "a method of `list_methods()`")
+    method: str = setting("proto", "method; `list_methods()` shows all")
     method_options: dict[str, Any] = field(
-        default_factory=dict, metadata={"help": "its options, as in method_options.inner_lr=0.1"}
+        default_factory=dict,
+        metadata={"help": "options of the method: method_options.inner_lr=0.1"},
     )
-    backbone: str | None = setting(None, "the run of another method, whose backbone to start with")
-    base: str = setting("train", "base classes: train, or train+val (then without validation)")
-    augment: bool = setting(True, "augment base images in the usual way for the data set")
+    backbone: str | None = setting(None, "a run of another method, to start from its backbone")
+    base: str = setting("train", "base classes: train, or train+val (no validation)")
+    augment: bool = setting(True, "augment base images, as usual for the data set")
 
-    n_way: int = setting(5, "classes in an episode of tests and validation")
-    n_shot: int = setting(5, "labelled images of each class, in training and validation")
-    n_query: int = setting(15, "images of each class to classify")
-    train_way: int | None = setting(None, "training: classes in an episode; default n_way")
-    train_shot: int | None = setting(None, "training: labelled images of a class; default n_shot")
-    train_query: int | None = setting(None, "training: queries of a class; default n_query")
-    tasks: int = setting(1, "episodes a step, over all processes")
-    epoch_steps: int = setting(100, "steps that count as an epoch of episodes")
+    n_way: int = setting(5, "classes per test or validation episode")
+    n_shot: int = setting(5, "labelled images per class, in training and validation")
+    n_query: int = setting(15, "images per class to classify")
+    train_way: int | None = setting(None, "training: classes per episode; default: n_way")
+    train_shot: int | None = setting(None, "training: labelled images per class; default: n_shot")
+    train_query: int | None = setting(None, "training: queries per class; default: n_query")
+    tasks: int = setting(1, "episodes per step, over all processes")
+    epoch_steps: int = setting(100, "training steps per epoch, for episodes")
 
-    val_episodes: int = setting(200, "episodes in a validation")
+    val_episodes: int = setting(200, "episodes per validation")
     patience: int | None = setting(
-        None, "end training after so many validations without a higher accuracy; default: never"
+        None, "stop after this many validations without a higher accuracy; default: never"
     )
-    episodes: int = setting(600, "episodes in a test")
+    episodes: int = setting(600, "episodes per test")
     episode_seed: int = setting(0, "seed of test and validation episodes")
     batch_norm: str = setting(
-        "running", "statistics in tests: running (inductive) or batch (transductive)"
+        "running", "BatchNorm statistics in tests: running (inductive) or batch (transductive)"
     )
 
     kind: ClassVar[str] = "fewshot"
@@ -78,7 +79,7 @@ class FewShotConfig(Settings):
                 "configuration: expected base 'train' with patience, got 'train+val'. No classes "
                 "are left for validation. Leave patience out, or train on 'train'."
             )
-        self.at_least(2, "val_episodes")  # fewer have no interval
+        self.at_least(2, "val_episodes")  # an interval needs two
         if "batch_norm" in self.method_options:
             raise RunError(
                 "configuration: expected batch_norm as a separate setting, got it in "

@@ -24,11 +24,11 @@ from .network import FewShotNetwork
 __all__ = ["Evaluator", "Result", "episodes_per_second", "evaluate_method", "mean_feature"]
 
 Keep = Callable[[list[float], float], None]
-"""Gets the accuracies of the next episodes, and the seconds they took."""
+"""Takes the accuracies of the next episodes, and the seconds they took."""
 
 _IMAGES, _EPISODES, _CHECKED_EPISODES = 256, 300, 4  # at a time
-_COMPARED = 2**24  # numbers that a batch of episodes may compare, which is about 100 MB
-_ROUNDING = 1e-3  # of the largest score: far above rounding, far below what other queries change
+_COMPARED = 2**24  # values compared in a batch of episodes, about 100 MB
+_ROUNDING = 1e-3  # of the largest score: far above rounding, far below the effect of other queries
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Result:
     accuracies: tuple[float, ...]
     episode_seed: int
     fingerprint: str
-    """A hash of all episodes: results with the same one were measured on the same episodes."""
+    """A hash of all episodes: equal hashes mean the same episodes."""
     adapted: int
     """How many parameters are fitted to the support set of an episode."""
     batch_norm: str
@@ -52,7 +52,7 @@ class Result:
     data: str
     data_copy: str
     seconds: float
-    """For embedding and scoring all episodes."""
+    """Time for embedding and scoring all episodes."""
 
     @property
     def mean(self) -> float:
@@ -61,7 +61,7 @@ class Result:
 
     @property
     def interval(self) -> float:
-        """Half the width of the 95% interval: ``1.96 · std / √n`` over n episodes."""
+        """Half-width of the 95% interval: ``1.96 · std / √n`` over n episodes."""
         count = len(self.accuracies)
         return 1.96 * stdev(self.accuracies) / sqrt(count) if count > 1 else float("inf")
 
@@ -74,7 +74,7 @@ class Result:
 
 
 def episodes_per_second(episodes: int, seconds: float) -> float:
-    """How fast a test was; 0 if no time is known.
+    """How fast a test was; 0 if the time is unknown.
 
     >>> episodes_per_second(600, 30.0)
     20.0
@@ -92,7 +92,7 @@ def evaluate_method(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> Result:
-    """Test a method on episodes of a data set; afterwards the network is as before.
+    """Test a method on episodes of a data set; the network is left unchanged.
 
     Args:
         method: the method.
@@ -116,11 +116,11 @@ def mean_feature(
 ) -> Tensor:
     """The mean feature ``(D,)`` of all images of a data set.
 
-    Methods with ``needs_base_mean`` centre features by that of the base classes:
+    Methods with ``needs_base_mean`` centre features by the mean of the base classes:
     ``network.base_mean = mean_feature(network, base, mean=mean, std=std)``.
 
     Args:
-        network: the trained network; it stays as it is.
+        network: the trained network; it is not changed.
         dataset: images of the base classes.
         world: the processes that share the images.
         mean, std: the normalisation of the training images.
@@ -141,8 +141,8 @@ def mean_feature(
 class Evaluator:
     """Tests a method on several sets of episodes; images are embedded once where possible.
 
-    Processes share batches of episodes that do not depend on the number of processes, so the
-    accuracies do not either.
+    Processes share batches of episodes that do not depend on the number of processes, so neither do
+    the accuracies.
     """
 
     def __init__(
@@ -172,17 +172,17 @@ class Evaluator:
         """The result over all episodes.
 
         Args:
-            episodes: of the images' labels.
-            known: accuracies of the first episodes, if an earlier attempt was stopped.
-            keep: is called with the accuracies of every batch of episodes, and its seconds.
-            callback: is called with the number of episodes done and the total.
+            episodes: episodes of the images' labels.
+            known: accuracies of the first episodes, if an earlier attempt was interrupted.
+            keep: called with the accuracies of every batch of episodes, and its seconds.
+            callback: called with the number of episodes done and the total.
             spent: seconds of the earlier attempt.
         """
         accuracies, began = list(known), time.perf_counter()
         with evaluation(self.network):
             size = self._at_a_time(episodes)
             if self._by_features() and len(known) < len(episodes):
-                self.embed()  # all processes together, even one that will have no episode
+                self.embed()  # all processes together, even those without episodes
             while len(accuracies) < len(episodes):
                 batch = self._batch(episodes, len(accuracies), size)
                 elapsed = time.perf_counter() - began
@@ -214,7 +214,7 @@ class Evaluator:
         return self._features
 
     def _batch(self, episodes: Episodes, start: int, size: int) -> list[float]:
-        """The accuracies of the next episodes, of which each process computes its own part."""
+        """The accuracies of the next episodes; each process computes its part."""
         stop = min(start + size * self.world.size, len(episodes))
         own = range(stop)[start + self.world.rank * size :][:size]
         shares = torch.zeros(stop - start, dtype=torch.float64)
@@ -244,9 +244,9 @@ class Evaluator:
         return method.scores(self.network, images, query_images)
 
     def _check_inductive(self, support: Tensor, queries: Tensor, scores: Tensor) -> None:
-        """Raise if the scores of a query change when the other queries are gone.
+        """Raise if the scores of a query change when the other queries are removed.
 
-        The same few episodes are scored both times, so that all else is equal.
+        The same few episodes are scored both times, so all else is equal.
         """
         few, all_queries = support[:_CHECKED_EPISODES], queries[:_CHECKED_EPISODES]
         together = scores if len(few) == len(support) else self._scores(few, all_queries)

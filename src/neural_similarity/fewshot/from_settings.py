@@ -1,4 +1,4 @@
-"""Configurations of few-shot runs from a table of settings, as a command or a file gives them."""
+"""Configurations of few-shot runs from a table of settings, given by a command or a file."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DEMO: dict[str, dict[str, Any]] = {
     "proto": _SHORT_EPISODES,
     "r2d2": _SHORT_EPISODES,
 }
-"""The methods that are compared if no settings are given. Tuning is short because that of the
-static network goes through all of its layers; the methods that compare with it tune as shortly."""
+"""The methods that are compared if no settings are given. Tuning is short, because for the static
+network it passes through all layers; methods compared with it are tuned for equally long."""
 _DEMO_SETTINGS = {
     "data": "glyphs", "image_size": 20, "options": {"width": 16}, "epochs": 4.0, "lr": 0.01,
     "log_every": 10, "val_episodes": 100, "threads": 1,
 }  # fmt: skip
-"""Images are so small that a second thread would wait more than compute."""
+"""Images are so small that a second thread would mostly wait."""
 _KEEPS_DEMO = {"data_dir", "threads", "seed", "episodes"}
 _FROM_BACKBONE = (
     "model", "options", "data", "data_dir", "image_size", "structure", "structure_options", "scope",
@@ -37,12 +37,12 @@ _FROM_BACKBONE = (
 
 
 def configs_from_settings(settings: Mapping[str, Any]) -> dict[str, FewShotConfig]:
-    """A configuration for every method that settings name.
+    """A configuration for every method named in the settings.
 
-    ``method`` may name several, separated by commas; without one it is ``proto``. With a
-    ``backbone``, network and data are those of its run, unless the settings say otherwise. Without
-    settings, or with none but ``data_dir``, ``threads``, ``seed`` and ``episodes``, the methods are
-    those of :data:`DEMO`.
+    ``method`` may name several, separated by commas; the default is ``proto``. With a
+    ``backbone``, network and data are those of its run, unless set otherwise. Without settings, or
+    with only ``data_dir``, ``threads``, ``seed`` and ``episodes``, the methods are those of
+    :data:`DEMO`.
 
     >>> list(configs_from_settings({"method": "proto, ridge", "data": "glyphs"}))
     ['proto', 'ridge']
@@ -63,10 +63,10 @@ def configs_from_settings(settings: Mapping[str, Any]) -> dict[str, FewShotConfi
 
 
 def stored_config(folder: Path, settings: Mapping[str, Any]) -> FewShotConfig | None:
-    """The configuration of the run in a folder, to go on with; settings replace stored values.
+    """The configuration of the run in a folder, to continue it; settings replace stored values.
 
     None if the settings name a method, or if the folder has no run yet and there are settings to
-    begin one with.
+    start one.
     """
     if "method" in settings or (settings and not (folder / "config.json").is_file()):
         return None

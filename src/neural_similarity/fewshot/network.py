@@ -1,4 +1,4 @@
-"""What a method trains: a backbone that gives features, and a head of the method's own."""
+"""What a method trains: a backbone that returns features, and the method's head."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FewShotNetwork(nn.Module):
             ``(D, 1, 1)`` if the features do not come from a map.
         frozen: keep the backbone in evaluation mode, BatchNorm included, even in training.
         base_mean: the mean feature ``(D,)`` of the base images, for methods that need it; None
-            until someone sets it. It is not part of the weights.
+            until set. It is not part of the weights.
 
     Example:
         >>> network = FewShotNetwork(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), (3, 6, 6))
@@ -68,7 +68,7 @@ class FewShotNetwork(nn.Module):
 
 @contextmanager
 def batch_statistics(model: nn.Module) -> Iterator[None]:
-    """Let BatchNorm use the statistics of the current images, and store none of them."""
+    """Let BatchNorm use the statistics of the current images, without storing them."""
     norms = [m for m in model.modules() if isinstance(m, _BatchNorm)]
     before = [(norm.training, norm.track_running_stats) for norm in norms]
     for norm in norms:
@@ -85,9 +85,9 @@ def remove_classifier(module: nn.Module, name: str | None = None) -> nn.Module:
     """The module with ``nn.Identity`` in place of its classifier, so that it returns features.
 
     Args:
-        module: any network; it is changed in place. One without a classifier stays as it is.
-        name: the layer that computes the scores; None asks ``module.get_classifier()``, if there
-            is one.
+        module: any network; it is changed in place. One without a classifier is left unchanged.
+        name: the layer that computes the scores; None uses ``module.get_classifier()``, if it
+            exists.
 
     Example:
         >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))

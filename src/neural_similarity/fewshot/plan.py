@@ -48,8 +48,8 @@ class PlannedRun:
         name: its name in the plan.
         config: how it is trained.
         folder: where it is trained.
-        starts_from: the name of the run, earlier in the plan, whose backbone it starts with.
-        tested: False for the plain network, which only serves as a start for others.
+        starts_from: the name of the run, earlier in the plan, whose backbone it starts from.
+        tested: False for the plain network, which only serves as a start for the others.
     """
 
     name: str
@@ -79,21 +79,21 @@ class Plan:
 
     @property
     def is_comparison(self) -> bool:
-        """Whether runs go into folders of their own, and not one run into the folder itself."""
+        """Whether each run has its own subfolder, instead of one run in the folder itself."""
         return self.runs[0].folder != self.folder
 
 
 class FinishedRun(NamedTuple):
-    """A run that was trained and, if it was to be, tested."""
+    """A run that was trained and, if planned, tested."""
 
     name: str
     run: FewShotRun
     results: list[dict[str, Any]]
-    """One for every test."""
+    """One per test."""
 
 
 Callback = Callable[[PlannedRun, dict[str, Any]], None]
-"""Gets the run and a line of metrics, as ``train_method`` gives it, or in tests
+"""Takes the run and a line of metrics from ``train_method``, or in tests
 ``{"kind": "test", "test": name, "done": episodes, "total": episodes}``."""
 
 
@@ -108,9 +108,9 @@ def plan_runs(
     """Every run that these methods need, in order.
 
     Args:
-        methods: configurations by name; or a list of configurations, or of methods with default
-            settings, which are named by their methods; or a single one of these. A configuration
-            that has a ``backbone`` starts with that and needs no other run.
+        methods: configurations by name; or a list of configurations or of methods with default
+            settings, named after their methods; or a single one of these. A configuration with a
+            ``backbone`` starts from that and needs no other run.
         folder: where the runs will go; nothing is written yet.
 
     Example:
@@ -132,12 +132,12 @@ def plan_runs(
 def read_plan(
     folder: str | os.PathLike[str], settings: Mapping[str, Any] | None = None
 ) -> Plan | None:
-    """The plan that was begun in a folder, to continue.
+    """The plan that was started in a folder, to continue.
 
     Args:
         folder: where the runs are.
         settings: values that replace the stored ones, such as ``data_dir``. None is returned if
-            they name a method, as then a new plan says everything, or if the folder has no run yet.
+            they name a method, because that starts a new plan, or if the folder has no run yet.
     """
     path, changes = Path(folder), dict(settings or {})
     if "method" in changes:
@@ -160,16 +160,16 @@ def run_plan(
     force: bool = False,
     callback: Callback | None = None,
 ) -> list[FinishedRun]:
-    """Train every run of a plan, and test it.
+    """Train and test every run of a plan.
 
-    Before anything is written, it checks that data, networks and tests fit.
+    Before anything is written, data, networks and tests are checked.
 
     Args:
         plan: what :func:`plan_runs` or :func:`read_plan` returned.
         tests: how each run is tested.
-        resume: continue a plan that was stopped. Finished runs and tests are not repeated.
-        force: replace the runs that are in the folder.
-        callback: is called with the run and every line of metrics.
+        resume: continue an interrupted plan. Finished runs and tests are not repeated.
+        force: replace the runs in the folder.
+        callback: called with the run and every line of metrics.
     """
     resume = resume or restarted()
     is_new = _check(plan, list(tests), resume)
@@ -206,7 +206,7 @@ def _run(
 
 
 def _check(plan: Plan, tests: list[Trial], resume: bool) -> bool:
-    """Check the plan against what is in the folder and the data; returns whether it is new."""
+    """Check the plan against the folder and the data; return whether it is new."""
     before = read_comparison(plan.folder, FewShotConfig) if resume else None
     if before is not None:
         check_comparison(plan.folder, before, {one.name: one.config for one in plan})
@@ -248,7 +248,7 @@ def _named(methods: Methods) -> dict[str, FewShotConfig]:
 
 
 def _as_plan(configs: Mapping[str, FewShotConfig], folder: Path) -> Plan:
-    """The plan of these runs, which have their backbones already."""
+    """The plan of these runs, whose backbones are already set."""
     place, runs = folder.resolve(), []
     for name, config in configs.items():
         backbone = Path(config.backbone) if config.backbone is not None else None

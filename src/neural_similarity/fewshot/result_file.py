@@ -1,9 +1,9 @@
-"""The result of a test on disk: written whole at the end, and line by line while it runs.
+"""The result of a test on disk: written atomically at the end, and line by line while it runs.
 
 ::
 
-    results/5way-1shot-600-0.json            a finished test, with everything that decided it
-    results/5way-1shot-600-0.partial.jsonl   a test under way: accuracies as they come
+    results/5way-1shot-600-0.json            a finished test, with everything that affects it
+    results/5way-1shot-600-0.partial.jsonl   a test in progress: accuracies so far
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["ResultFile", "read_result"]
 
 @dataclass(frozen=True)
 class _Stored:
-    """What the file of a finished test must say."""
+    """What the file of a finished test must contain."""
 
     method: str
     method_options: dict[str, Any]
@@ -55,7 +55,7 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Part:
-    """A line of a test under way."""
+    """A line of a test in progress."""
 
     first: Count
     accuracies: list[Share]
@@ -64,11 +64,11 @@ class _Part:
 
 @dataclass(frozen=True)
 class ResultFile:
-    """The result of a test, finished or under way.
+    """The result of a test, finished or in progress.
 
     Attributes:
         path: the file.
-        about: all that decides the result.
+        about: everything that affects the result.
     """
 
     path: Path
@@ -94,7 +94,7 @@ class ResultFile:
         force: bool,
         callback: Callable[[str, int, int], None] | None,
     ) -> dict[str, Any]:
-        """Run the test, going on where it stopped, and write the result."""
+        """Run the test, continuing where it stopped, and write the result."""
         partial = self._partial()
         lines = [] if force else _accuracies_so_far(partial, self.about)
         done = [accuracy for line in lines for accuracy in line["accuracies"]]
@@ -118,19 +118,19 @@ class ResultFile:
             if callback is not None:
                 callback(self.path.stem, done, total)
 
-        environment = here_and_now(world)  # of the start: code may change while a test runs
+        environment = here_and_now(world)  # at the start: code may change while a test runs
         seconds = sum(line["seconds"] for line in lines)
         result = evaluator.run(episodes, done, keep, on_progress, seconds)
         record = _record(result, {**self.about, "environment": environment})
         if world.first:
             content = (json.dumps(record, indent=1) + "\n").encode()
             write_atomically(self.path, content, "test again")
-            partial.unlink(missing_ok=True)  # another process may have ended the same test
+            partial.unlink(missing_ok=True)  # another process may have finished the same test
         return record
 
     def tidy(self) -> None:
-        """Remove what a process left that was killed after it wrote the result."""
-        with suppress(OSError):  # of a folder that cannot be written
+        """Remove what was left by a process that was killed after it wrote the result."""
+        with suppress(OSError):  # the folder may be read-only
             settle(self.path.parent)
             self._partial().unlink()
 
@@ -148,9 +148,9 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def _accuracies_so_far(partial: Path, about: dict[str, Any]) -> list[dict[str, Any]]:
-    """The lines of a test under way that continue each other; none if it is another test.
+    """The consecutive lines of a test in progress; none if it is another test.
 
-    Two processes may have run the same test, so their lines may be mixed.
+    Two processes may have run the same test and mixed their lines.
     """
     lines = read_json_lines(partial, RunError, ADVICE) if partial.is_file() else []
     if not lines or lines[0] != about:
@@ -166,7 +166,7 @@ def _accuracies_so_far(partial: Path, about: dict[str, Any]) -> list[dict[str, A
 
 
 def _record(result: Result, about: dict[str, Any]) -> dict[str, Any]:
-    """A result with everything that decided it; the accuracies, being many, come last."""
+    """A result with everything that affects it; the accuracies, being many, come last."""
     settings = {key: about["config"][key] for key in ("model", "base", "augment", "seed")}
     summary = result.to_dict()
     accuracies = list(summary.pop("accuracies"))

@@ -28,7 +28,7 @@ __all__ = ["FewShotRun", "Trial"]
 class Trial:
     """A test of a run: sizes and number of episodes.
 
-    ``which`` weights: None means the best in validation, or the last if nothing validated. For
+    ``which`` weights: None means the best in validation, or the last without validation. For
     everything else, None means the value in the run's configuration.
     """
 
@@ -66,7 +66,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
         return network.eval()
 
     def has_base_classifier(self) -> bool:
-        """Whether the head of its network is a trained classifier of the base classes.
+        """Whether the head of its network is a trained base-class classifier.
 
         A run that started from another run's backbone has a new head, unless its method needs it.
         """
@@ -80,7 +80,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
         return tuple(environment.get("trained_classes", environment["classes"]))
 
     def chosen(self) -> str:
-        """Which weights count: the best in validation, or the last if nothing validated."""
+        """Which weights count: the best in validation, or the last without validation."""
         return "best" if (self.folder / "best.safetensors").is_file() else "last"
 
     def results(self) -> list[dict[str, Any]]:
@@ -98,13 +98,13 @@ class FewShotRun(RunFolder[FewShotConfig]):
     ) -> list[dict[str, Any]]:
         """Test the run on new classes and store the results; finished tests are only read.
 
-        A test that was stopped goes on where it stopped.
+        An interrupted test continues where it stopped.
 
         Args:
             tests: what to test.
             world: the processes that share the episodes.
             force: repeat tests that are finished.
-            callback: is called with the test's name, the episodes done and the total.
+            callback: called with the test's name, the episodes done and the total.
         """
         world = world or World()
         dataset, all_episodes = self.test_episodes(tests, self.trained_classes())
@@ -158,7 +158,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
         return replace(self.config, batch_norm=test.batch_norm or "running").build_method()
 
     def _about(self, test: Trial, data: str, episodes: str) -> dict[str, Any]:
-        """All that decides a result, with fingerprints of data and episodes."""
+        """Everything that affects a result, with fingerprints of data and episodes."""
         return {
             "fingerprint": episodes,
             "data_copy": data,
@@ -170,7 +170,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
 
 
 def _name(test: Trial, chosen: str) -> str:
-    """The file of a result; its name contains every setting that is not the default."""
+    """The file of a result; its name contains every non-default setting."""
     name = f"{test.n_way}way-{test.n_shot}shot-{test.episodes}-{test.seed}"
     name += "" if test.n_query == 15 else f"-{test.n_query}query"
     name += "" if test.which == chosen else f"-{test.which}"

@@ -1,4 +1,4 @@
-"""Which run starts from which, in which order they are trained, and who shares a network."""
+"""Which run starts from which, in which order they are trained, and which share a network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .methods.base import Method
 __all__ = ["PLAIN", "add_backbones", "order_runs"]
 
 PLAIN = "plain"
-"""The name of the run of the plain network that methods share."""
+"""The name of the run whose plain network methods share."""
 
 _NETWORK = ("model", "options", "data", "image_size")
 _NOT_TRAINED_WITH = {
@@ -23,7 +23,7 @@ _NOT_TRAINED_WITH = {
     "batch_norm", "episodes", "tasks", "epoch_steps", "train_way", "train_shot", "train_query",
     "data_dir", "device", "threads", "log_every", "checkpoint_minutes",
 }  # fmt: skip
-"""Settings that do not decide how a plain network is trained."""
+"""Settings that do not affect how a plain network is trained."""
 
 
 def order_runs(
@@ -33,8 +33,8 @@ def order_runs(
 ) -> dict[str, str | None]:
     """Runs in an order in which each comes after the run whose backbone it starts with.
 
-    A method says itself which method it starts from: its run starts from the first run of that
-    one. A configuration that has a ``backbone`` starts with that and needs no other run.
+    Each method defines which method it starts from: its run starts from that method's first run. A
+    configuration with a ``backbone`` starts from that and needs no other run.
 
     Args:
         configs: runs by name.
@@ -71,11 +71,11 @@ def order_runs(
 
 
 def add_backbones(configs: Mapping[str, FewShotConfig], folder: Path) -> dict[str, FewShotConfig]:
-    """Every run that is needed, in order, each with the backbone that it starts with.
+    """Every run that is needed, in order, each with the backbone that it starts from.
 
     Args:
-        configs: what the user wants.
-        folder: an absolute path, so that a plan can go on from another working directory.
+        configs: the requested runs.
+        folder: an absolute path, so that a plan can continue from another working directory.
     """
     runs, starts = dict(configs), dict[str, str]()
     sharing = [name for name, config in configs.items() if _is_plain(config)]
@@ -103,7 +103,7 @@ def add_backbones(configs: Mapping[str, FewShotConfig], folder: Path) -> dict[st
 
 
 def _start_of_method(configs: Mapping[str, FewShotConfig], name: str) -> str | None:
-    """The run that the method of a run makes it start from."""
+    """The run that a run starts from because of its method."""
     needed = configs[name].build_method().starts_from
     if needed is None or configs[name].backbone is not None:
         return None
@@ -128,7 +128,7 @@ def _source(configs: Mapping[str, FewShotConfig], method: str) -> str:
 
 
 def _is_plain(config: FewShotConfig) -> bool:
-    """Whether training gives a plain network with a linear classifier, whatever tests do later."""
+    """Whether training yields a plain network with a linear classifier, whatever tests do later."""
     method = type(config.build_method())
     usual = method.loss is Method.loss and method.head is Method.head
     plain = config.similarity_kind() != "dynamic" and config.backbone is None

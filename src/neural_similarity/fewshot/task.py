@@ -51,8 +51,8 @@ def train_method(
         config: the settings; None uses those in the folder.
         folder: where the run goes.
         resume: continue from the last checkpoint, if there is one.
-        force: replace the run that is in the folder.
-        callback: is called with every line of metrics.
+        force: replace the run in the folder.
+        callback: called with every line of metrics.
         tensorboard: also write events for TensorBoard into the folder.
     """
     run = FewShotRun.open(folder) if config is None else FewShotRun(Path(folder), config)
@@ -68,7 +68,7 @@ def train_method(
 
 
 class FewShotTask:
-    """Training of a method on images or episodes of base classes; other classes validate it."""
+    """Training of a method on images or episodes of base classes, validated on other classes."""
 
     def __init__(self, run: FewShotRun, world: World) -> None:
         config = run.config
@@ -119,7 +119,7 @@ class FewShotTask:
         return _Loss(self.model, self.method)
 
     def freeze(self, frozen: bool) -> None:
-        """Nothing: a method freezes by itself what it does not train."""
+        """Do nothing: a method itself freezes what it does not train."""
 
     def evaluate(self, world: World) -> dict[str, Any] | None:
         if self.validation is None:
@@ -173,11 +173,11 @@ class FewShotTask:
 
 
 def validating_method(method: Method) -> Method:
-    """The method that validates the weights.
+    """The method used for validation.
 
-    That is the method itself, unless it learns from images and a test does much more with them:
-    tunes the network in every episode, uses all queries of an episode, or the mean of all base
-    images. Then prototypes of its features validate it.
+    That is the method itself, unless it learns from images and its tests do much more: tune the
+    network in every episode, or use all queries of an episode or the mean of all base images. Then
+    it is validated with prototypes of its features.
     """
     slow = not method.from_features or method.transductive or method.needs_base_mean
     if method.trains_on == "images" and slow:
@@ -186,7 +186,7 @@ def validating_method(method: Method) -> Method:
 
 
 def begin_with(network: FewShotNetwork, source: FewShotRun, config: FewShotConfig) -> None:
-    """Give a network another run's backbone; a similarity that lacked there is the identity."""
+    """Give a network another run's backbone; a similarity missing there is the identity."""
     trained = source.load_network().backbone
     similarity = build_similarity(config)
     if similarity is not None and source.config.similarity_kind() == "none":
@@ -197,7 +197,7 @@ def begin_with(network: FewShotNetwork, source: FewShotRun, config: FewShotConfi
 
 
 def _take_classifier(network: FewShotNetwork, source: FewShotRun, config: FewShotConfig) -> None:
-    """Give a network the other run's classifier of base classes too."""
+    """Give a network the other run's base-class classifier too."""
     theirs, ours = source.load_network().head.state_dict(), network.head.state_dict()
     same = {k: v.shape for k, v in theirs.items()} == {k: v.shape for k, v in ours.items()}
     if source.has_base_classifier() and same:
@@ -211,7 +211,7 @@ def _take_classifier(network: FewShotNetwork, source: FewShotRun, config: FewSho
 
 
 class _Loss(nn.Module):
-    """The loss of a method as a module; it counts no errors."""
+    """The loss of a method as a module; errors are not counted."""
 
     def __init__(self, network: FewShotNetwork, method: Method) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ __all__ = [
     "load_split",
 ]
 
-_ENDLESS = 2**53  # an episode depends on its number alone, so their count costs nothing
+_ENDLESS = 2**53  # an episode depends only on its number, so their count costs nothing
 
 
 def load_split(config: FewShotConfig, split: str) -> MemorySet:
@@ -44,7 +44,7 @@ def load_split(config: FewShotConfig, split: str) -> MemorySet:
 
 
 def base_classes(config: FewShotConfig) -> tuple[MemorySet, MemorySet | None]:
-    """Images of the base classes, and of the validation classes, if there are any left."""
+    """Images of the base classes, and of the validation classes if any are left."""
     splits = dataset_info(config.data).splits
     base = load_split(config, "train")
     if config.base == "train":
@@ -112,7 +112,7 @@ class EpisodeLoader:
             first = step * config.tasks + self.world.rank * share
             drawn = episodes.batch(first, first + share)
             rows = torch.cat((drawn.support, drawn.query), dim=2)
-            # Random numbers for all processes, of which this one uses its own part.
+            # Random numbers for all processes; this one uses its part.
             size = rows[0].numel()
             numbers = draw_numbers(
                 size * config.tasks, generator_of(config.seed, "episode augment", step)
@@ -124,7 +124,7 @@ class EpisodeLoader:
 
     @property
     def images(self) -> int:
-        """Images of a step, over all processes."""
+        """Images per step, over all processes."""
         n_way, n_shot, n_query = self.config.training_episode()
         return prod((self.config.tasks, n_way, n_shot + n_query))
 
@@ -136,15 +136,15 @@ class EpisodeLoader:
 
 @dataclass(frozen=True)
 class MixedLoader:
-    """Batches of images and of episodes, by chance: a step has either.
+    """Batches of images and of episodes, at random: each step has one of the two.
 
-    Which of them depends only on the seed and the number of the step, and so does the batch: it is
-    the one that this step would have if all steps had images, or all had episodes.
+    Which one depends only on the seed and the step number, and so does the batch: it is the one
+    that this step would have if all steps had images, or all had episodes.
 
     Args:
         image_loader: batches of images.
         episodes: batches of episodes.
-        image_share: the probability of images, from the number of a step and that of all steps.
+        image_share: the probability of images, given the step number and the number of steps.
     """
 
     image_loader: Loader
@@ -170,7 +170,7 @@ class MixedLoader:
 
     @property
     def images(self) -> int:
-        """Images of a step, over all processes: the expected number."""
+        """Expected images per step, over all processes."""
         share = fmean(self.image_share(step, self._steps) for step in range(self._steps))
         return round(share * self.episodes.config.batch_size + (1 - share) * self.episodes.images)
 

@@ -67,7 +67,7 @@ class Backbone(nn.Module):
         return self.get_submodule(self.classifier_name)
 
     def reset_classifier(self, num_classes: int) -> None:
-        """Replace the classifier, in place, by a new one for so many classes; 0 removes it."""
+        """Replace the classifier, in place, by a new one for this many classes; 0 removes it."""
         _check.counts("reset_classifier", num_classes=num_classes)
         like = next(self.parameters())
         self.num_classes = _check.plain_number(num_classes)
@@ -155,13 +155,13 @@ def draw_from_he(
 
 
 def most_layers(where: str, layers: int) -> None:
-    """Raise if a network would have more layers than anybody trains."""
+    """Raise if a network would have more layers than anyone trains."""
     if layers > _MOST_LAYERS:
         raise ShapeError(f"{where}: expected at most {_MOST_LAYERS:,} layers, got {layers:,}.")
 
 
 def pooled_side(where: str, image_size: int, poolings: int, entry_halvings: int = 0) -> int:
-    """The side of the map behind the last pooling; raise if nothing is left.
+    """The side of the map after the last pooling; raise if nothing is left.
 
     Poolings drop an odd row and column (84 → 42 → 21 → 10). Layers that halve the map at the entry
     have padding and keep them.

@@ -79,7 +79,7 @@ CONFIGURATIONS = {
 class CNN(Backbone):
     """Stages of 3×3 convolutions with BatchNorm and ReLU, each ended by 2×2 max pooling.
 
-    A similarity goes to the convolutions of the stages, and ``conv_layer`` makes these alone.
+    A similarity goes to the convolutions of the stages, and ``conv_layer`` makes only these.
 
     Args:
         num_classes: outputs of the classifier; 0 returns its input, ``(N, num_features)``.
@@ -94,8 +94,8 @@ class CNN(Backbone):
         stem: the layers before the first stage: ``"none"``; ``"root"``, a plain 3×3 convolution;
             ``"imagenet"``, a plain 7×7 convolution and a 3×3 pooling, both of stride 2.
         conv_classifier: write the classifier as a convolution over the whole map, without bias.
-        init: ``"pytorch"`` keeps PyTorch's initial weights; ``"he"`` draws them from He's normal
-            distribution, as the authors' code does.
+        init: ``"pytorch"`` keeps PyTorch's initial weights; ``"he"`` uses He normal initialisation,
+            as the authors' code does.
         conv_layer: called as ``nn.Conv2d``.
         norm_layer: called with the number of channels; ``authors_batch_norm`` is the authors'.
 
@@ -190,7 +190,7 @@ def _stem(kind: Stem, channels: int, width: int, norm_layer: NormLayer) -> nn.Se
 
 
 def _conv_classifier(channels: int, side: int, num_classes: int) -> nn.Sequential:
-    """A convolution as large as the map, from flat features to flat scores, as a linear layer."""
+    """A convolution as large as the map, from flat features to flat scores, like a linear layer."""
     return nn.Sequential(
         nn.Unflatten(1, (channels, side, side)),
         nn.Conv2d(channels, num_classes, side, bias=False),

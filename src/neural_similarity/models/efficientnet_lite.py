@@ -1,4 +1,4 @@
-"""EfficientNet-Lite: small networks for photographs, with weights from ImageNet.
+"""EfficientNet-Lite: small networks for photographs, pretrained on ImageNet.
 
 `EfficientNet <https://arxiv.org/abs/1905.11946>`_ (Tan & Le, 2019) without squeeze-and-excitation
 and with ReLU6 in place of swish, as its authors published it for phones. The weights are those of
@@ -25,7 +25,7 @@ from .registry import register_model
 
 __all__ = ["CONFIGURATIONS", "WEIGHTS", "Configuration", "EfficientNetLite", "lite_batch_norm"]
 
-# Of every stage: the side of its depthwise kernels, the stride of its first block, and how many
+# For every stage: the side of its depthwise kernels, the stride of its first block, and how many
 # times as many channels there are inside a block.
 _KERNELS = (3, 3, 5, 3, 5, 5, 3)
 _STRIDES = (1, 2, 2, 2, 1, 2, 1)
@@ -69,9 +69,9 @@ CONFIGURATIONS = {
 class EfficientNetLite(Backbone):
     """Seven stages of inverted residual blocks, global average pooling, a classifier.
 
-    A block widens the map by a 1×1 convolution, filters every channel by a depthwise convolution,
-    and narrows it by another 1×1 convolution. A similarity goes to the depthwise convolutions, and
-    ``conv_layer`` makes these alone.
+    A block widens the map with a 1×1 convolution, filters each channel with a depthwise
+    convolution, and narrows it with another 1×1 convolution. A similarity goes to the depthwise
+    convolutions, and ``conv_layer`` makes only these.
 
     All layers before the pooling are one ``nn.Sequential``, ``features``: ``stem``, ``block1``,
     ``block2``, ..., ``head``. There is no dropout and no stochastic depth.
@@ -170,7 +170,7 @@ class _InvertedResidual(nn.Module):
 class _SamePadding(nn.Module):
     """Zeros around a map, as TensorFlow's ``SAME`` puts them before a kernel of stride 2.
 
-    A map with an even side gets one row and column less at the top and left.
+    A map with an even side gets one row and column fewer at the top and left.
     """
 
     def __init__(self, kernel: int) -> None:
@@ -204,7 +204,7 @@ def _filtered(
 
 
 def _pointwise(channels: int, width: int, norm: NormLayer, relu: bool) -> nn.Sequential:
-    """A 1×1 convolution with its normalisation, and ReLU6 or not."""
+    """A 1×1 convolution with its normalisation, and optionally ReLU6."""
     layers = OrderedDict(conv=nn.Conv2d(channels, width, 1, bias=False), norm=norm(width))
     return nn.Sequential(layers | OrderedDict(relu=nn.ReLU6(inplace=True)) if relu else layers)
 

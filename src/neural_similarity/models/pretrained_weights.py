@@ -1,7 +1,7 @@
-"""Weights of networks that come as data in packages of their own.
+"""Pretrained weights that come as data in separate packages.
 
-A package is found by its metadata and none of its code is run: its one ``.pth`` file is compared
-with a SHA-256 and read without executing a pickle.
+A package is found by its metadata and none of its code is run: its one ``.pth`` file is checked
+against a SHA-256 and read without executing a pickle.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PretrainedWeights:
         image_size, mean, std, crop, interpolation: how images are prepared: the square in the
             middle, of side ``crop`` times the shorter side, is resized to ``image_size``; then
             ``(pixel / 255 − mean) / std`` in every channel.
-        card: a description for people: what the weights were trained on.
+        card: a description to display: what the weights were trained on.
     """
 
     package: str
@@ -56,7 +56,7 @@ class PretrainedWeights:
         return len(self.mean)
 
     def is_installed(self) -> bool:
-        """Whether the package is there; its file is not read."""
+        """Whether the package is installed; its file is not read."""
         try:
             metadata.distribution(self.package)
         except metadata.PackageNotFoundError:

@@ -32,14 +32,14 @@ _SIMILARITIES: dict[str, Callable[[], StaticSimilarity | DynamicSimilarity | Non
 def register_model(
     name: str, make: Callable[..., nn.Module], weights: PretrainedWeights | None = None
 ) -> None:
-    """Make a network known.
+    """Register a network.
 
     Args:
-        name: what :func:`create_model` will call it.
+        name: its name in :func:`create_model`.
         make: ``make(num_classes=..., in_channels=..., image_size=..., **options)`` builds it. If
             the network has an attribute ``similarity_layers``, a regular expression over the names
             of its layers, a similarity goes to these; otherwise to all convolutions.
-        weights: pretrained weights that fit what ``make`` builds, which then is a
+        weights: pretrained weights that fit what ``make`` builds, which must then be a
             :class:`~neural_similarity.models.backbone.Backbone`; None if there are none.
 
     Raises:
@@ -68,13 +68,13 @@ def create_model(
         num_classes: outputs of the classifier. With 0 there is none, and the network returns
             features, ``(N, num_features)``, as in timm.
         similarity: None or ``"none"``, ``"static"``, ``"dynamic"`` (both diagonal), or a
-            configuration. Unless its ``target_modules`` names layers, it goes where the paper has
+            configuration. Unless its ``target_modules`` names layers, it goes where the paper puts
             it: on the 3×3 convolutions, but not on a root layer. Weights drawn from one seed are
             the same with and without a similarity.
         in_channels: channels of the images.
         image_size: their side in pixels; None means the size that the network was designed for.
-        pretrained: start from the weights of :func:`model_weights`, which are in a package of their
-            own. With another number of classes than theirs, the classifier is new.
+        pretrained: start from the weights of :func:`model_weights`, which are in a separate
+            package. With another number of classes than theirs, the classifier is new.
         options: of the network's class, such as ``width`` or ``conv_layer``.
 
     Example:
@@ -118,7 +118,7 @@ def list_models(pattern: str = "*", pretrained: bool = False) -> list[str]:
 
 
 def model_weights(name: str) -> PretrainedWeights | None:
-    """The pretrained weights of a network, with how images are prepared; None if it has none.
+    """The pretrained weights of a network, and how to prepare images; None if it has none.
 
     >>> model_weights("efficientnet_lite0").image_size, model_weights("cnn4")
     (224, None)

@@ -23,7 +23,7 @@ __all__ = ["CONFIGURATIONS", "Configuration", "ResNet"]
 
 Stem = Literal["imagenet", "cifar"]
 
-_UNEVEN = {34: (3, 4, 6, 3)}  # ResNet-34 alone does not give every stage the same
+_UNEVEN = {34: (3, 4, 6, 3)}  # only ResNet-34 has stages of different depths
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ CONFIGURATIONS = {
 class ResNet(Backbone):
     """Stages of residual blocks of two 3×3 convolutions, global average pooling, a classifier.
 
-    A similarity goes to the 3×3 convolutions, and ``conv_layer`` makes these alone.
+    A similarity goes to the 3×3 convolutions, and ``conv_layer`` makes only these.
 
     Args:
         num_classes: outputs of the classifier; 0 returns its input, ``(N, num_features)``.

@@ -24,7 +24,7 @@ class Configuration:
 
     Args:
         conv_layer: what makes every convolution, those of attention included.
-        attention: behind which of the three poolings positions attend to each other.
+        attention: after which of the three poolings positions attend to each other.
         accuracy: the paper's, on CIFAR-10, in percent.
         parameters: for ten classes of 32 × 32 colour images.
     """
@@ -59,9 +59,9 @@ class SphereNet(Backbone):
         image_size: side of the square image; poolings drop an odd row and column.
         widths: filters in each stage.
         hidden: outputs of the fully connected layer.
-        conv_layer, attention: as in :class:`Configuration`. The authors' code attends behind the
-            first two poolings alone: ``attention=(1, 2)``.
-        query_relu: put a ReLU behind the query of attention, as the authors' code does.
+        conv_layer, attention: as in :class:`Configuration`. The authors' code attends only after
+            the first two poolings: ``attention=(1, 2)``.
+        query_relu: put a ReLU after the query of attention, as the authors' code does.
         classifier_bias: False leaves the bias out, as the authors' code does.
 
     Example:

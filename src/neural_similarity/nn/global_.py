@@ -1,4 +1,4 @@
-"""Global similarity (Appendix B): a convolution behind a similarity of the whole map."""
+"""Global similarity (Appendix B): a convolution after a similarity of the whole map."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class GlobalSimilarityConv2d(nn.Conv2d):
 
     This is the global similarity of `Liu et al., 2019, Appendix B
     <https://arxiv.org/abs/1910.13003>`_. The layer has stride 1 and keeps the size of the map, so
-    ``padding`` can be left out. ``weight`` and ``bias`` keep their stock keys, and a checkpoint of
+    ``padding`` can be left out. ``weight`` and ``bias`` keep their stock keys, so a checkpoint of
     a plain convolution loads.
 
     ======================================  ====================================================
     given                                   M_G
     ======================================  ====================================================
     ``structure="diagonal", size=(H, W)``   a learned mask over the map (resized for other sizes)
-    another of ``ns.structures``, ``size``  a learned L × L matrix, L = H·W, for this size alone;
+    another of ``ns.structures``, ``size``  a learned L × L matrix, L = H·W, only for this size;
                                             ``"unconstrained"`` is any matrix
     ``"diagonal", predictor=...``           a mask predicted from the map
     ``"attention"``                         softmax self-attention with gain (the default)
     ``"plain_attention"``                   ``G1(X) G2(X)ᵀ``, the appendix's equation
     ======================================  ====================================================
 
-    All start as the plain convolution, except ``"plain_attention"``: its M has rank C at most and
-    is quadratic in the input, so no choice of parameters makes it the identity (and ``"dilated"``,
-    which removes positions by definition).
+    All but two start as the plain convolution: ``"dilated"`` removes positions by definition, and
+    the M of ``"plain_attention"`` has rank at most C and is quadratic in the input, so no choice of
+    parameters makes it the identity.
 
     Args:
         structure: as above, by name or as a structure object.

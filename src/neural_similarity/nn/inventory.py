@@ -1,4 +1,4 @@
-"""Which similarities a layer or a model has, of whatever kind, and which of them it uses."""
+"""Which similarities a layer or a model has, of any kind, and which of them it uses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def active_name(module: nn.Module) -> str | None:
 
 
 def activate(module: nn.Module, name: str | None) -> None:
-    """Let a layer use its similarity of this name, if it has one, and no other."""
+    """Make a layer use only its similarity of this name, if it has one."""
     if isinstance(module, DynamicLayer):
         module.active = name if name in module.installed else None
     else:

@@ -19,8 +19,8 @@ __all__ = [
 def accept_stock_keys(module: nn.Module) -> RemovableHandle:
     """Let a layer's ``load_state_dict`` accept a checkpoint from before the attachment.
 
-    The stock key ``weight`` is loaded into the weight behind the similarity, and the similarity
-    keeps its values. Code that removes the parametrization must remove the returned handle too.
+    The stock key ``weight`` is loaded into the original weight, and the similarity keeps its
+    values. Code that removes the parametrization must remove the returned handle too.
     """
     handle: RemovableHandle = module.register_load_state_dict_pre_hook(_rename_stock_keys)
     return handle
@@ -29,7 +29,7 @@ def accept_stock_keys(module: nn.Module) -> RemovableHandle:
 def _rename_stock_keys(
     module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *_: Any
 ) -> None:
-    if not hasattr(module, "parametrizations"):  # removed by PyTorch's own means
+    if not hasattr(module, "parametrizations"):  # removed with PyTorch's own functions
         return
     parametrizations = module.get_submodule("parametrizations")
     present = parametrizations.state_dict(prefix=f"{prefix}parametrizations.")
@@ -46,8 +46,8 @@ def _rename_stock_keys(
 def accept_missing_similarity(module: nn.Module) -> None:
     """Let a layer's ``load_state_dict`` accept a checkpoint without any similarity.
 
-    The similarity keeps its values. A checkpoint with a part of one is refused as usual. The layer
-    has a method ``similarity_children`` that returns the child modules in question, by name.
+    The similarity keeps its values. A checkpoint with only part of one is refused as usual. The
+    layer's method ``similarity_children`` returns the child modules in question, by name.
     """
     module.register_load_state_dict_pre_hook(_fill_in_similarity)
 
@@ -79,11 +79,11 @@ def make_copyable(module: nn.Module) -> None:
     """Let a parametrized recurrent layer be deep-copied.
 
     Recurrent layers keep a list of the weights they used last. Under a parametrization these are
-    results of a computation, which PyTorch refuses to copy. The copy makes its own list.
+    computed tensors, which PyTorch refuses to copy. The copy makes its own list.
     """
     if not isinstance(module, nn.RNNBase):
         return
-    cls: Any = type(module)  # parametrize made this class for the layer alone: safe to extend
+    cls: Any = type(module)  # parametrize made this class only for this layer: safe to extend
     stock_deepcopy = cls.__deepcopy__
 
     def deepcopy(self: Any, memo: dict[int, Any]) -> Any:

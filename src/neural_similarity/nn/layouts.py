@@ -1,8 +1,8 @@
-"""How stock layers store their kernels, and the one form in which a similarity meets them.
+"""How stock layers store their kernels, and the one form that a similarity needs.
 
 A similarity needs kernels as ``(O, C/G, *taps)``. Convolutions store them like this. Transposed
-convolutions store input channels first. A matrix ``(O, I)`` has no taps: its input features are cut
-into blocks, and each block acts as a patch.
+convolutions store input channels first. A matrix ``(O, I)`` has no taps: its input features are
+split into blocks, and each block acts as a patch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of similarities: a layer may carry several, and at most one of them is active."""
+"""Names of similarities: a layer may have several, and at most one of them is active."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Convolutions with a ``forward`` of their own: what they do, found by watching it run.
+"""Convolutions with their own ``forward``: what it does, found by running it.
 
 Many pretrained networks contain subclasses of ``nn.Conv2d`` that pad their input with zeros as
 TensorFlow does, and then convolve. Their ``forward`` is run here on inputs without data (PyTorch's
-meta device), while every call of a PyTorch function is watched. If it pads with zeros, makes one
-convolution with the layer's own parameters and settings, returns its result, and calls nothing
+meta device), while every call of a PyTorch function is observed. If it pads with zeros, computes
+one convolution with the layer's own parameters and settings, returns its result, and calls nothing
 else, then the padding is all there is to know about it.
 """
 
@@ -32,7 +32,7 @@ _CONVOLUTIONS: dict[type[nn.Module], Callable[..., Tensor]] = {
     nn.Conv1d: torch.conv1d,
     nn.Conv2d: torch.conv2d,
 }
-# What a forward may ask of a tensor: its shape and kind, never its values.
+# What a forward may read of a tensor: its shape and kind, never its values.
 _QUESTIONS: set[Any] = {Tensor.size, Tensor.dim, Tensor.ndimension} | {
     getattr(Tensor, name).__get__ for name in ("shape", "ndim", "dtype", "device", "is_cuda")
 }
@@ -71,7 +71,7 @@ def find_padding(module: nn.Conv1d | nn.Conv2d) -> OwnPadding:
 
 
 def _twin(module: nn.Module) -> nn.Module:
-    """The layer once more, with the same parameters: what ``forward`` sets is set there."""
+    """A copy of the layer with the same parameters; what ``forward`` sets is set on the copy."""
     twin = copy.copy(module)
     for name in ("_parameters", "_buffers", "_modules"):
         vars(twin)[name] = dict(vars(module)[name])
@@ -86,8 +86,8 @@ def _contents(module: nn.Module) -> dict[str, Any]:
 def _sizes(module: nn.Conv1d | nn.Conv2d) -> Iterator[tuple[int, ...]]:
     """Image sizes that tell paddings apart.
 
-    They have every remainder of the stride, and are below the kernel and far above it. While one
-    axis grows the other shrinks, so that neither can stand for the other.
+    They cover every remainder modulo the stride, and sizes below the kernel and far above it. While
+    one axis grows the other shrinks, so that neither can pass for the other.
     """
     reach = max(d * (k - 1) + 1 for k, d in zip(module.kernel_size, module.dilation, strict=True))
     period = 2 * max(module.stride)
@@ -99,7 +99,7 @@ def _sizes(module: nn.Conv1d | nn.Conv2d) -> Iterator[tuple[int, ...]]:
 def _rule(
     module: nn.Conv1d | nn.Conv2d, axis: int, watched: list[tuple[int, tuple[int, int]]]
 ) -> tuple[int, int] | None:
-    """The padding of one axis, from the zeros that were watched at some sizes."""
+    """The padding of one axis, from the zeros that were observed at some sizes."""
     if len(constant := {sides for _, sides in watched}) == 1:
         return constant.pop()
     settings = module.kernel_size[axis], module.stride[axis], module.dilation[axis]

@@ -23,7 +23,7 @@ __all__ = ["SimilarityParametrization", "activate_static", "put_on", "static_by_
 
 
 class SimilarityParametrization(nn.Module):
-    r"""The weight as :math:`M^\top W`, with the parameters behind M as its own.
+    r"""The weight as :math:`M^\top W`, with the parameters of M as its own.
 
     ``torch.nn.utils.parametrize`` calls it wherever the layer reads its weight, so every kind of
     layer, stride, padding and group works as before. One weight may have several, each with a
@@ -32,7 +32,7 @@ class SimilarityParametrization(nn.Module):
     Attributes:
         name: of the similarity.
         active: whether the layer uses it.
-        numbers: the parameters behind M, by name.
+        numbers: the parameters of M, by name.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SimilarityParametrization(nn.Module):
         return cast(nn.ParameterDict, self._modules[child_name("numbers", self.name)])
 
     def reset_parameters(self) -> None:
-        """Return to the structure's initial values; models made on the meta device need it."""
+        """Return to the structure's initial values; models created on the meta device need it."""
         self.structure.reset(dict(self.numbers.items()), self.block)
 
     def similarity(self) -> Tensor:
@@ -149,11 +149,11 @@ def static_by_name(module: nn.Module) -> dict[str, dict[str, SimilarityParametri
 
 
 def activate_static(module: nn.Module, name: str | None) -> None:
-    """Let a layer use the static similarity of this name, if it has one, and no other."""
+    """Make a layer use only its static similarity of this name, if it has one."""
     for similarities in static_by_name(module).values():
         for weight, similarity in similarities.items():
             similarity.active = similarity.name == name
-            # Within parametrize.cached() the weight of the last one would stay in use.
+            # Within parametrize.cached() the weight of the previous one would stay in use.
             parametrize._cache.pop((id(module), weight), None)
 
 
@@ -173,7 +173,7 @@ def put_on(module: nn.Module, similarities: dict[str, SimilarityParametrization]
 
 
 def _sort_by_name(similarities: Any) -> None:
-    """Keys in the ``state_dict`` are to depend on the names alone, not on who came first.
+    """Sort, so that keys in the ``state_dict`` depend only on the names, not on their order.
 
     At most one similarity changes the weight, so their order does not matter to the result.
     """

@@ -13,7 +13,7 @@ _INTERNALS: Any = module_internals
 
 
 def called_plainly(*modules: nn.Module) -> bool:
-    """Whether a call of these modules does what their class says, and nothing else.
+    """Whether calling these modules does what their class defines, and nothing else.
 
     A module with hooks must be called, and one whose ``forward`` was replaced does something else.
     """

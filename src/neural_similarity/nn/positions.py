@@ -29,10 +29,10 @@ _MOST_PARAMETERS = 2**24  # 64 MB in float32, as for static similarities
 
 
 class PositionSimilarity(nn.Module):
-    """A similarity between positions. ``forward`` gives M_G X: ``(N, C, H, W)`` to the same."""
+    """A similarity between positions. ``forward`` returns M_G X, in the shape of its input."""
 
     def similarity(self, input: Tensor) -> Tensor:
-        """M for this input, in a shape that :func:`~neural_similarity.ops.mix_positions` takes."""
+        """M for this input, in a shape for :func:`~neural_similarity.ops.mix_positions`."""
         raise NotImplementedError
 
     def forward(self, input: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class PositionSimilarity(nn.Module):
 
 
 class StaticPositions(PositionSimilarity):
-    """A learned M for maps of one size, of any of ``ns.structures``; a block is the whole map.
+    """A learned M for maps of one size, with any of ``ns.structures``; a block is the whole map.
 
     A diagonal is a mask over the map. On a map of another size it is resized bilinearly, with one
     warning. Every other structure refuses maps of another size.
@@ -155,14 +155,14 @@ class SelfAttention2d(PositionSimilarity):
     .. math:: z = X + \gamma \, V(A X), \qquad A = \mathrm{softmax}(G_1(X) G_2(X)^\top)
 
     with 1×1 convolutions G1, G2 (C to C/8 channels) and V, and a gain γ that starts at 0, where
-    the layer is the identity. V mixes channels, so that M_G is :math:`I + \gamma \, V \otimes A`:
-    with V it is no longer block-diagonal.
+    the layer is the identity. V mixes channels, so M_G is :math:`I + \gamma \, V \otimes A` and no
+    longer block-diagonal.
 
     Args:
         channels: C of the map.
         width: channels of query and key; None means C/8, at least one.
         conv_layer: makes the three convolutions, for example ``SphereConv2d``.
-        query_relu: put a ReLU behind the query, as the authors' code does.
+        query_relu: put a ReLU after the query, as the authors' code does.
 
     Cost in multiply-adds per sample, with L positions: ``2·L²·C``, and ``1.25·L·C²`` for the
     convolutions. Memory grows with L.

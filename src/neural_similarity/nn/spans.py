@@ -16,7 +16,7 @@ Over = Literal["taps", "channels", "both", "kernels"]
 
 @dataclass(frozen=True)
 class Span:
-    """What one factor of M weights, and how many groups of channels have factors of their own.
+    """What one factor of M weights, and how many groups of channels have their own factors.
 
     With kernel o, tap i and group s(c) of channel c, a diagonal M has the entries
 
@@ -33,7 +33,7 @@ class Span:
         over: as above.
         groups: S; None means 1 for taps, and every channel for the others. Over kernels, it counts
             groups of the channels that one kernel sees.
-        kernels: how many kernels have factors of their own: O over kernels, and 1 otherwise.
+        kernels: how many kernels have their own factors: O over kernels, and 1 otherwise.
             :meth:`for_convolution` fills it in.
     """
 
@@ -42,7 +42,7 @@ class Span:
     kernels: int = 1
 
     def check(self, structure: Structure, where: str) -> None:
-        """Raise if the values are wrong, or if M of this structure cannot span this."""
+        """Raise if the values are wrong, or if an M of this structure cannot have this span."""
         _check.known_name(where, "over", self.over, get_args(Over))
         if self.groups is not None:
             _check.whole_numbers(where, similarity_groups=self.groups)
@@ -56,7 +56,7 @@ class Span:
 
     @property
     def is_papers(self) -> bool:
-        """Whether M spans the taps alone and is the same for all channels, as in the paper."""
+        """Whether M spans only the taps and is the same for all channels, as in the paper."""
         return self.over == "taps" and self.groups in (None, 1)
 
     @property
@@ -68,11 +68,11 @@ class Span:
 
     @property
     def diagonals(self) -> int:
-        """How many diagonals M has: one for each group of channels, over kernels in each kernel."""
+        """How many diagonals M has: one per group of channels; over kernels, that per kernel."""
         return self.kernels * (self.groups or 1)
 
     def for_convolution(self, channels: int, kernels: int, groups: int, where: str) -> Span:
-        """The same with its numbers for a convolution of O = ``kernels`` in G = ``groups``."""
+        """The same, filled in for a convolution of O = ``kernels`` in G = ``groups``."""
         of_kernels = self.over == "kernels"
         seen = channels // groups if of_kernels else channels
         default = 1 if self.over == "taps" else seen

@@ -35,7 +35,7 @@ _MOST_PARAMETERS = 2**24  # 64 MB in float32: more in one layer is a mistake, no
 class StaticSimilarity:
     """Configuration of a static similarity (`Section 3.2 <https://arxiv.org/abs/1910.13003>`_).
 
-    It says what M may be, what shares one M, and which layers get a similarity.
+    It defines what M may be, what shares one M, and which layers get a similarity.
 
     Args:
         structure: a name from :func:`~neural_similarity.structures.list_structures`, or a
@@ -43,10 +43,10 @@ class StaticSimilarity:
         scope: one M per ``"layer"`` (the paper's choice), per input ``"channel"``, per
             ``"kernel"``, or the ``"full"`` matrix over all taps of all channels.
         block_size: for Linear and recurrent weights, how many input features form one patch;
-            None takes them all.
+            None means all.
         target_modules: ``"all-conv"``, a list of name suffixes, or a regular expression that
-            matches whole names. None means the network's own choice, a regular expression in its
-            attribute ``similarity_layers``, and all convolutions of a network without one.
+            matches whole names. None means the regular expression in the network's attribute
+            ``similarity_layers``, or all convolutions if it has none.
         exclude_modules: suffixes or a regular expression; these layers get no similarity.
 
     Example:
@@ -129,7 +129,7 @@ class StaticSimilarity:
 
 @dataclass(frozen=True)
 class _Saved:
-    """What a file says about a static similarity."""
+    """A static similarity in a file."""
 
     structure: dict[str, Any]
     scope: Scope
@@ -137,7 +137,7 @@ class _Saved:
 
 
 def _plain_weight(module: nn.Module, name: str, layout: KernelLayout, where: str) -> Tensor:
-    """The parameter to attach to, or what other similarities have made of it."""
+    """The parameter to attach to, even if it has other similarities already."""
     if parametrize.is_parametrized(module, name):
         parametrizations: Any = module.get_submodule(f"parametrizations.{name}")
         if all(isinstance(other, SimilarityParametrization) for other in parametrizations):
@@ -160,7 +160,7 @@ def _plain_weight(module: nn.Module, name: str, layout: KernelLayout, where: str
 
 
 def _try_once(parametrization: SimilarityParametrization, weight: Tensor, where: str) -> None:
-    """Find out that a structure cannot work before the model is changed."""
+    """Raise if a structure cannot work, before the model is changed."""
     with torch.no_grad():
         result = parametrization(weight)
     if result.shape != weight.shape or result.dtype != weight.dtype:
@@ -174,8 +174,8 @@ def _try_once(parametrization: SimilarityParametrization, weight: Tensor, where:
 class StaticConv2d(nn.Conv2d):
     r"""``nn.Conv2d`` with a static similarity, for building new networks.
 
-    The constructor is :class:`torch.nn.Conv2d`'s, with ``structure`` and ``scope`` by keyword, as
-    in :class:`StaticSimilarity`. :func:`neural_similarity.merge` turns it into ``nn.Conv2d``.
+    The constructor is :class:`torch.nn.Conv2d`'s, with the keywords ``structure`` and ``scope`` of
+    :class:`StaticSimilarity`. :func:`neural_similarity.merge` turns it into ``nn.Conv2d``.
     ``weight`` is the computed :math:`M^\top W`. To initialise W, write into
     ``conv.parametrizations.weight.original``, or call ``reset_parameters``.
 

@@ -1,4 +1,4 @@
-"""Checks of the settings that say where a similarity goes."""
+"""Checks of the settings that select where a similarity goes."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SCOPES: tuple[str, ...] = get_args(Scope)
 def effective_weight(
     weight: Tensor, similarity: Tensor, *, scope: Scope = "layer", groups: int = 1
 ) -> Tensor:
-    r"""The kernel with which a plain convolution equals one with this static similarity.
+    r"""The kernel of the plain convolution that is equivalent to this static similarity.
 
     .. math:: \hat W_{o,c,j} = \sum_i M_{i,j} \, W_{o,c,i}
         \quad\text{so that}\quad \hat W^\top X = W^\top M X
@@ -34,15 +34,14 @@ def effective_weight(
             :func:`similarity_blocks` for ``leading`` and ``n``.
         scope: what shares one M. ``"layer"``: everything (the paper's default). ``"channel"``:
             one block per input channel. ``"kernel"``: one per kernel. ``"full"``: the
-            :math:`CHV \times CHV` matrix of Equation 1, all kernels sharing it.
+            :math:`CHV \times CHV` matrix of Equation 1, shared by all kernels.
         groups: as in the convolution. It only matters for ``"channel"``, where each of the C
             channels of all groups has its own block; with ``"full"`` the groups share M.
 
     Returns:
         A tensor of ``weight``'s shape and memory format.
 
-    Cost: ``O·C·K`` multiply-adds for a diagonal, ``O·C·K·n`` for a matrix, whatever the size of the
-    image.
+    Cost: ``O·C·K`` multiply-adds for a diagonal, ``O·C·K·n`` for a matrix, for any image size.
 
     Example:
         >>> weight = torch.arange(4.0).reshape(1, 1, 2, 2)

@@ -1,4 +1,4 @@
-r"""A chain of convolutions for several episodes at once, each with kernels of its own.
+r"""A chain of convolutions for several episodes at once, each with its own kernels.
 
 .. math:: x^{(l+1)}_{b,n} = \mathrm{ReLU}\bigl(\mathrm{pool}\bigl(
     s^{(l)} \odot (W^{(l)}_b \odot m^{(l)}_b) * x^{(l)}_{b,n} + t^{(l)}\bigr)\bigr)
@@ -23,13 +23,13 @@ __all__ = ["ChainLayers", "can_run_chain", "chain_features", "chain_gradients", 
 
 
 class ChainLayers(NamedTuple):
-    """What the layers of a chain compute with; one entry a layer.
+    """The operands of a chain; one entry per layer.
 
     Args:
-        weights: W, ``(B, O, C, kh, kw)``, or ``(1, O, C, kh, kw)`` for all episodes.
-        factors: m, ``(B, kh·kw)``; ``(0, 0)`` for none. They need a W for all episodes.
+        weights: W, ``(B, O, C, kh, kw)``, or ``(1, O, C, kh, kw)`` shared by all episodes.
+        factors: m, ``(B, kh·kw)``; ``(0, 0)`` for none. They need a shared W.
         scales, shifts: s and t, ``(O,)``.
-        padding: two numbers a layer, above and left, of stride 1.
+        padding: two numbers per layer, top and left; the stride is 1.
         pools: 1 where 2×2 max pooling follows.
     """
 
@@ -47,7 +47,7 @@ def can_run_chain(images: Tensor) -> bool:
 
 
 def chain_features(inputs: Tensor, layers: ChainLayers) -> Tensor:
-    """Features ``(B, n, D)`` of images ``(B, n, C, H, W)``; where :func:`can_run_chain`."""
+    """Features ``(B, n, D)`` of images ``(B, n, C, H, W)``; requires :func:`can_run_chain`."""
     kernels = cast(Kernels, dispatch.choose(inputs))
     return cast(Tensor, kernels.episode_features(inputs, *layers))
 
@@ -55,7 +55,7 @@ def chain_features(inputs: Tensor, layers: ChainLayers) -> Tensor:
 def chain_gradients(
     inputs: Tensor, layers: ChainLayers, weight: Tensor, bias: Tensor, labels: Tensor, rows: Tensor
 ) -> list[Tensor]:
-    """Gradients of the mean cross-entropy of some images, by a linear classifier on the features.
+    """Gradients of the mean cross-entropy of a linear classifier on the features of some images.
 
     Args:
         inputs: ``(B, n, C, H, W)``.
@@ -65,7 +65,7 @@ def chain_gradients(
         rows: which of the n images.
 
     Returns:
-        One gradient a layer, of its factors or, where it has none, of its W; then those of weight
+        One gradient per layer, of its factors or, without factors, of its W; then those of weight
         and bias.
     """
     kernels = cast(Kernels, dispatch.choose(inputs))
@@ -73,7 +73,7 @@ def chain_gradients(
 
 
 def reference_chain(inputs: Tensor, layers: ChainLayers) -> Tensor:
-    """The definition of :func:`chain_features`, by single operations."""
+    """The definition of :func:`chain_features`, as separate operations."""
     features = []
     for b, maps in enumerate(inputs):
         for l, (W, m) in enumerate(zip(layers.weights, layers.factors, strict=True)):

@@ -2,9 +2,9 @@ r"""A predictor in evaluation mode: two convolutions with bias, a ReLU between t
 
 .. math:: y = V * \mathrm{relu}\left(\frac{W * x}{\|X\|} + a\right) + b
 
-with the weights W and V, in which BatchNorm is a factor already, its shifts a and b, and the length
-of the patch X at each position. Compiled code computes it in one operation, which matters for
-small maps: there PyTorch takes longer to call its operations than to compute them.
+with the weights W and V, which have BatchNorm folded in, its shifts a and b, and the length of the
+patch X at each position. Compiled code computes it in one operation, which matters for small maps:
+there, calling PyTorch's operations takes longer than computing them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Window = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 class FoldedLayer(NamedTuple):
-    """Weight and bias of a convolution, and its kernels in the order of compiled code."""
+    """Weight and bias of a convolution, and its kernels in the order of the compiled code."""
 
     weight: Tensor
     shift: Tensor
@@ -44,7 +44,7 @@ def folded_layer(weight: Tensor, shift: Tensor) -> FoldedLayer:
 def folded_predictor(
     input: Tensor, first: FoldedLayer, last: FoldedLayer, window: Window, sphere: bool
 ) -> Tensor:
-    """The output for ``(N, C, H, W)``, without gradients; only ``sphere`` divides by lengths."""
+    """The output for ``(N, C, H, W)``, without gradients; divided by lengths if ``sphere``."""
     path = dispatch.choose(input)
     if isinstance(path, Kernels) and first.kernels is not None and last.kernels is not None:
         output = path.predictor_inference(
@@ -76,7 +76,7 @@ def folded_dynamic_conv2d(
 ) -> Tensor | None:
     """The similarity convolution with the diagonal ``start`` + :func:`folded_predictor`.
 
-    In one operation, for operands that fit each other; None where there is no compiled code.
+    It is one operation, for operands that fit each other; None without compiled code.
     """
     path = dispatch.choose(input)
     if not isinstance(path, Kernels) or first.kernels is None or last.kernels is None:

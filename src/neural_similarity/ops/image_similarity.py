@@ -1,7 +1,7 @@
-"""One M an image from the average of its pixels, in one step of the graph.
+"""One M per image, from the average of its pixels, as one node of the graph.
 
-The sizes are tiny, so a training step would spend its time on the bookkeeping of a dozen
-operations and of their gradients, and on a gradient of the average as large as the input.
+The sizes are tiny, so a training step would spend its time on the overhead of a dozen operations
+and their gradients, and on a gradient of the average as large as the input.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ImageSettings(NamedTuple):
 def image_similarity(
     input: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, settings: ImageSettings
 ) -> Tensor:
-    """M, ``(N, S·K, 1, 1)``, by single operations: linear, ReLU, linear and gate of the average."""
+    """M, ``(N, S·K, 1, 1)``, as separate operations: linear, ReLU, linear, gate of the average."""
     z = F.linear(F.linear(input.mean((2, 3)), w1, b1).relu(), w2, b2)
     if settings.gate != "none":
         z = torch.tanh(z if settings.gate == "tanh" else z / 2)
@@ -54,7 +54,7 @@ def image_similarity(
 
 
 def can_fuse_image(*operands: Tensor) -> bool:
-    """Whether :func:`fused_image_similarity` takes these operands, here and now."""
+    """Whether :func:`fused_image_similarity` can take these operands right now."""
     input = operands[0]
     if any((t.dtype, t.device) != (input.dtype, input.device) for t in operands):
         return False
@@ -68,8 +68,8 @@ def fused_image_similarity(
 ) -> Tensor:
     """:func:`image_similarity` in one operation.
 
-    Only where :func:`can_fuse_image` says so. Derivatives of its derivatives are those of the
-    single operations.
+    Only where :func:`can_fuse_image` is true. Second derivatives are those of the separate
+    operations.
     """
     return cast(Tensor, _Fused.apply(input, w1, b1, w2, b2, settings))  # type: ignore[no-untyped-call]
 
@@ -77,7 +77,7 @@ def fused_image_similarity(
 def spread_factors(factors: Tensor, over: str, taps: int) -> Tensor:
     """One factor for every tap of every group: ``(N, S·K, *positions)``.
 
-    Of ``"both"``, the first K are those of the taps. Other spans have all factors already.
+    For ``"both"``, the first K are those of the taps. Over taps, all factors are there already.
     """
     if over == "channels":
         return factors.repeat_interleave(taps, 1)
@@ -99,7 +99,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         needed = ctx.needs_input_grad[:5]
-        if torch.is_grad_enabled():  # a derivative of this derivative will be taken
+        if torch.is_grad_enabled():  # this gradient will be differentiated
             single = partial(image_similarity, settings=ctx.settings)
             gradients = differentiable_gradients(single, ctx.saved_tensors[:5], needed, grad_output)
             return (*gradients, None)

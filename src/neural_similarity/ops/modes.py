@@ -1,4 +1,4 @@
-"""Whether the code is exported, traced or transformed, or simply runs."""
+"""Whether the code is being exported, traced or transformed, or simply runs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _PLAIN = {Tensor, nn.Parameter}
 
 
 def exported() -> bool:
-    """Whether the ONNX exporter traces the code."""
-    # PyTorch's own question takes a few microseconds, and layers ask it in every call.
+    """Whether the ONNX exporter is tracing the code."""
+    # PyTorch's own check takes a few microseconds, and layers run it in every call.
     followed = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
     return followed and torch.onnx.is_in_onnx_export()
 
 
 def immediate(*tensors: Tensor) -> bool:
-    """Whether only the values of the result matter, now: no gradient is asked for."""
+    """Whether only the values of the result matter: no gradient is needed."""
     return not torch.is_grad_enabled() and unobserved(*tensors)
 
 
 def unobserved(*tensors: Tensor) -> bool:
-    """Whether nothing traces, transforms or intercepts the code, save perhaps gradients.
+    """Whether nothing but perhaps autograd traces, transforms or intercepts the code.
 
-    And whether these are plain tensors, used in their own dtype.
+    The tensors must also be plain ones, used in their own dtype.
     """
     if torch.compiler.is_compiling():
         return False

@@ -1,6 +1,6 @@
-"""A similarity from pairs of features: the window's centre beside each of its taps.
+"""A similarity from pairs of features: the window's centre with each of its taps.
 
-Attention on a window, pixel-adaptive convolution and the bilateral filter have such a similarity.
+Local attention, pixel-adaptive convolution and the bilateral filter have such a similarity.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ def pair_similarity(
 
     Args:
         query: ``(N, D, P, Q)``, one vector for each output position. With a stride, or without
-            padding, the caller takes the positions that the windows' centres have.
+            padding, the caller selects the positions of the windows' centres.
         key: ``(N, D, H, W)``.
         kernel_size, stride, padding, dilation: the windows, as in a convolution.
         kernel: ``"dot"`` or ``"gaussian"``.
-        groups: S, how many groups of neighbouring channels are compared apart; it divides D.
+        groups: S, how many groups of neighbouring channels are compared separately; it divides D.
 
     Returns:
-        ``(N, S·K, P, Q)``, the entries of a group together, as
+        ``(N, S·K, P, Q)``, the entries of a group adjacent, as
         :func:`~neural_similarity.ops.similarity_conv2d` takes it with ``similarity_groups=S``.
 
-    Cost in multiply-adds per output position: ``K·D``. Memory, with backward as well: a few maps of
-    the query's size beside the result, and never the K windows of the key.
+    Cost in multiply-adds per output position: ``K·D``. Memory, including the backward pass: the
+    result and a few maps of the query's size, never the K windows of the key.
 
     Example:
         >>> features = torch.randn(2, 6, 8, 8)
@@ -72,7 +72,7 @@ def pair_similarity(
         scores = _traceable(centre, padded, windows, gaussian)
     else:
         scores = _Scores.apply(centre, padded, windows, gaussian)  # type: ignore[no-untyped-call]
-    # In place: the scores are as large as the result, and nobody else has them.
+    # In place: the scores are as large as the result, and nothing else uses them.
     return scores.mul_(-0.5).exp_().flatten(1, 2) if gaussian else scores.flatten(1, 2)
 
 
@@ -80,7 +80,7 @@ _Windows = tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, i
 
 
 def _taps(padded: Tensor, positions: Sequence[int], windows: _Windows) -> Iterator[Tensor]:
-    """What lies under each tap at every position: views of the padded map, nothing is copied."""
+    """What lies under each tap at every position: views of the padded map, not copies."""
     (kh, kw), stride, _, dilation = windows
     for tap in range(kh * kw):
         top, left = tap // kw * dilation[0], tap % kw * dilation[1]
@@ -102,7 +102,7 @@ class _Scores(torch.autograd.Function):
     """Dot products or squared distances, ``(N, S, K, P, Q)``.
 
     PyTorch would store the difference of every pair for the backward pass: K times the input. This
-    computes it again. The backward pass consists of differentiable operations.
+    recomputes it. The backward pass consists of differentiable operations.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Second derivatives of an operation that is computed at once: those of its single operations."""
+"""Second derivatives of a fused operation: those of its separate operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def differentiable_gradients(
     """The gradients of ``function(*operands)``, as functions of the operands.
 
     Args:
-        function: the operation by single operations.
+        function: the same as separate operations.
         operands: its arguments.
         needed: which of them get a gradient; the others get None.
         grad_output: the gradient of its result.

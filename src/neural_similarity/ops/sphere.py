@@ -1,7 +1,7 @@
 """Hyperspherical convolution: it depends on the angle between kernel and patch, not on lengths.
 
-The operators of SphereNet (Liu et al., *Deep Hyperspherical Learning*, NeurIPS 2017), which the
-paper uses to predict similarities and which is itself a dynamic similarity, ``M = I / (‖W‖ ‖X‖)``.
+The operators of SphereNet (Liu et al., *Deep Hyperspherical Learning*, NeurIPS 2017). The paper
+uses them to predict similarities; SphereNet itself is a dynamic similarity, ``M = I / (‖W‖ ‖X‖)``.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def sphere_conv2d(
                  (1+e^(−π/2k))/(1−e^(−π/2k)) · (1−e^(θ/k−π/2k))/(1+e^(θ/k−π/2k))
     ===========  ====================================================================
 
-    With ``normalize="input"`` or ``"weight"`` the result is divided by that length only. An angle
-    needs both lengths, so this works with ``cosine`` only. Shapes are those of
+    With ``normalize="input"`` or ``"weight"`` the result is divided only by that length. An angle
+    needs both lengths, so this works only with ``cosine``. Shapes are those of
     :func:`torch.nn.functional.conv2d`.
 
     Cost: a convolution, and the patch norms: one channel of squares, summed over the kernel.
@@ -175,7 +175,7 @@ def _of_angle(cosine: Tensor, operator: Operator, sharpness: float | Tensor) -> 
         return cosine
     # In float32 or wider: in a narrow dtype, neighbouring values near one differ by up to 7°.
     exact = _wide(cosine)
-    closest = 1 - max(1e-6, torch.finfo(exact.dtype).eps)  # the arc cosine has no slope at one
+    closest = 1 - max(1e-6, torch.finfo(exact.dtype).eps)  # the arc cosine is too steep at one
     angle = exact.clamp(-closest, closest).acos()
     if operator == "linear":
         return (1 - angle * (2 / pi)).to(cosine.dtype)

@@ -1,7 +1,7 @@
 """The paper's predictor as one operation: two layers with BatchNorm, the first on directions.
 
-With statistics of the batch, in training. Maps are walked three times in each direction, where the
-single operations take a dozen passes, and two maps are saved for the backward pass.
+For training, with batch statistics. It passes over the maps three times in each direction, where
+separate operations take a dozen passes, and saves two maps for the backward pass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["BatchStatistics", "NormalizedLayer", "can_fuse", "fused_predictor", 
 
 
 class NormalizedLayer(NamedTuple):
-    """A convolution without bias, and the parameters of the BatchNorm behind it."""
+    """A convolution without bias, and the parameters of the BatchNorm after it."""
 
     weight: Tensor
     gain: Tensor
@@ -46,13 +46,13 @@ Window = tuple[Sequence[int], Sequence[int], Sequence[int]]
 def unfused_predictor(
     input: Tensor, first: NormalizedLayer, last: NormalizedLayer, window: Window
 ) -> Tensor:
-    r"""The definition, by single operations.
+    r"""The definition, as separate operations.
 
     .. math:: u_{n,h,l} = \frac{\langle W_h, X_{n,l} \rangle}{\|X_{n,l}\|}, \qquad
         y = \mathrm{BN}(V * \mathrm{relu}(\mathrm{BN}(u)))
 
     with sample n, hidden unit h, position l, patch X, the weights W of the first and V of the last
-    layer. BatchNorm takes the statistics of the batch.
+    layer. BatchNorm uses batch statistics.
     """
     stride, padding, dilation = ((int(a), int(b)) for a, b in window)
     u = sphere_conv2d(input, first.weight, None, stride, padding, dilation, normalize="input")
@@ -62,9 +62,9 @@ def unfused_predictor(
 
 
 def can_fuse(input: Tensor, first: NormalizedLayer, last: NormalizedLayer, window: Window) -> bool:
-    """Whether :func:`fused_predictor` takes these operands, here and now.
+    """Whether :func:`fused_predictor` can take these operands right now.
 
-    Tracers, exporters, ``torch.func``, counters of operations and autocast want to see the single
+    Tracers, exporters, ``torch.func``, operation counters and autocast need the separate
     operations, or change them.
     """
     operands = (input, *first[:3], *last[:3])
@@ -76,10 +76,9 @@ def can_fuse(input: Tensor, first: NormalizedLayer, last: NormalizedLayer, windo
 def fused_predictor(
     input: Tensor, first: NormalizedLayer, last: NormalizedLayer, window: Window
 ) -> tuple[Tensor, BatchStatistics, BatchStatistics]:
-    """:func:`unfused_predictor` in one operation, and the statistics that both BatchNorms took.
+    """:func:`unfused_predictor` in one operation, and the statistics that both BatchNorms used.
 
-    Only where :func:`can_fuse` says so. Derivatives of its derivatives are those of the single
-    operations.
+    Only where :func:`can_fuse` is true. Second derivatives are those of the separate operations.
     """
     settings = (first.eps, last.eps, window)
     output, first_rows, last_rows = cast(
@@ -112,7 +111,7 @@ class _Fused(torch.autograd.Function):
         if grad_output is None:
             return (None,) * 8
         needed, operands = ctx.needs_input_grad[:7], ctx.saved_tensors[:7]
-        if torch.is_grad_enabled():  # a derivative of this derivative will be taken
+        if torch.is_grad_enabled():  # this gradient will be differentiated
             return (*differentiable_gradients(_single(ctx), operands, needed, grad_output), None)
         first_eps, last_eps, window = ctx.settings
         input, w1, gain1, bias1, w2, gain2, _, *saved = ctx.saved_tensors
@@ -139,7 +138,7 @@ def _single(ctx: Any) -> Callable[..., Tensor]:
 
 
 def _fits(input: Tensor, first: Tensor, last: Tensor, window: Window) -> bool:
-    """Whether there is something to compute; what does not fit is left to those who explain why."""
+    """Whether there is something to compute, and shapes fit; other code explains why not."""
     if input.dim() != 4 or first.dim() != 4 or last.dim() != 4 or input.numel() == 0:
         return False
     if input.shape[1] != first.shape[1] or last.shape[1] != first.shape[0]:

@@ -1,4 +1,4 @@
-"""The reliability diagram: how often predictions are right, by how probable they were."""
+"""The reliability diagram: accuracy against confidence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["draw_calibration"]
 def draw_calibration(
     curves: Mapping[str, Sequence[tuple[float, float, int]]], path: str | os.PathLike[str]
 ) -> None:
-    """Write a PNG of accuracy over confidence.
+    """Write a PNG of accuracy against confidence.
 
     Args:
         curves: for every curve its points: mean confidence, accuracy and number of images.
@@ -25,7 +25,7 @@ def draw_calibration(
         for place, (name, points) in enumerate(curves.items()):
             confidence = [point[0] for point in points]
             accuracy = [point[1] for point in points]
-            look = ("o-", "s:")[place % 2]  # curves may lie on each other
+            look = ("o-", "s:")[place % 2]  # curves may overlap
             axes.plot(
                 confidence, accuracy, look, color=PALETTE[place], label=name,
                 markersize=4 + 4 * place, markerfacecolor=(PALETTE[place], "none")[place % 2],

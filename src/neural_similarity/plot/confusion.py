@@ -13,7 +13,7 @@ from .style import GREY, figure, save
 
 __all__ = ["draw_confusion"]
 
-_MOST_WRITTEN = 30  # classes, above which numbers no longer fit
+_MOST_WRITTEN = 30  # classes; with more, the numbers do not fit
 _MOST_NAMED = 60
 _LONGEST = 24
 
@@ -21,9 +21,9 @@ _LONGEST = 24
 def draw_confusion(
     counts: NDArray[np.int64], classes: Sequence[Any], path: str | os.PathLike[str], title: str
 ) -> None:
-    """Write a PNG of how many images of each true class (rows) were predicted as which (columns).
+    """Write a PNG: the number of images by true class (rows) and predicted class (columns).
 
-    The colour is the share of the row, so that small classes are as visible as large ones.
+    The colour is the share of the row, so small classes are as visible as large ones.
     """
     n = len(classes)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -54,6 +54,6 @@ def draw_confusion(
 
 
 def _short(name: str) -> str:
-    """A long name without its middle: names of one genus differ in their ends."""
+    """A long name without its middle: names of one genus differ at their ends."""
     half = (_LONGEST - 1) // 2
     return name if len(name) <= _LONGEST else f"{name[:half]}…{name[-half:]}"

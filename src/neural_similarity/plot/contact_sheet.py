@@ -33,14 +33,14 @@ def draw_contact_sheet(
     max_classes: int = 20,
     per_class: int = 8,
 ) -> None:
-    """Write a PNG with one row per class, ten rows per column; it is written whole or not at all.
+    """Write a PNG with one row per class, ten rows per column, atomically.
 
     Args:
         dataset: the images.
         path: the PNG file; an existing file is overwritten.
         split: the name of the split, for the title.
-        max_classes: the most classes to draw; of more, some that are evenly spread.
-        per_class: images per class, evenly spread over the class.
+        max_classes: the most classes to draw; if there are more, an evenly spaced selection.
+        per_class: images per class, evenly spaced over the class.
     """
     if not len(dataset) or max_classes < 1 or per_class < 1:
         raise DataError(
@@ -70,7 +70,7 @@ def draw_contact_sheet(
 
 
 def _spread(count: int, most: int) -> list[int]:
-    """At most ``most`` of the numbers below ``count``, evenly spread."""
+    """At most ``most`` of the numbers below ``count``, evenly spaced."""
     if count <= most:
         return list(range(count))
     return torch.linspace(0, count - 1, most).round().int().tolist()
@@ -98,7 +98,7 @@ def _image(dataset: ImageSet, index: int, cell: tuple[int, int]) -> Image.Image:
         pixels = read_image(dataset.paths[index], dataset.image_size)
     else:
         pixels = dataset.images[index]
-    # Of any other number of channels than one or three, only the first is drawn.
+    # If there are not three channels, only the first is drawn.
     pixels = pixels if len(pixels) == 3 else pixels[:1].expand(3, -1, -1)
     image = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
     enlarged = cell[0] >= image.width

@@ -87,7 +87,7 @@ def _draw_points(axes: Any, results: Results, colours: dict[int, str]) -> None:
 
 
 def _apart(adapted: Mapping[str, int]) -> dict[str, float]:
-    """Positions of methods on a logarithmic axis; those that would overlap, side by side.
+    """Positions of methods on a logarithmic axis; those that would overlap are side by side.
 
     >>> {name: round(place, 2) for name, place in _apart({"a": 99, "b": 0, "c": 99}).items()}
     {'b': 0.0, 'a': 2.0, 'c': 2.12}

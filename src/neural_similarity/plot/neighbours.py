@@ -1,4 +1,4 @@
-"""Explain a prediction: an image beside the training examples that are nearest to it."""
+"""Explain a prediction: an image next to its nearest training examples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def draw_neighbours(rows: Sequence[Explained], path: str | os.PathLike[str]) -> 
     """Write a PNG with one row per image: the image, then its nearest training examples.
 
     Examples of the most probable class have a blue frame, others an orange one. An
-    image that is like no class is called "none of these".
+    image unlike every class is called "none of these".
     """
     columns = 1 + max(len(row.examples) for row in rows)
     with figure(1.5 * columns + 0.4, 1.85 * len(rows) + 0.5) as drawing:

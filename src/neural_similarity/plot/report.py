@@ -121,7 +121,7 @@ class Section:
 
 
 def write_report(path: str | os.PathLike[str], title: str, sections: Sequence[Section]) -> None:
-    """Write one self-contained HTML file; the file appears whole or not at all.
+    """Write one self-contained HTML file, atomically.
 
     Example:
         >>> import tempfile
@@ -139,7 +139,7 @@ def write_report(path: str | os.PathLike[str], title: str, sections: Sequence[Se
         f"<body><h1>{_text(title)}</h1>\n{body}\n</body></html>\n"
     )
     with whole_file(path) as file:
-        # Names of files that are not UTF-8 are shown with the codes of their bytes.
+        # In file names that are not UTF-8, bytes are shown as escapes.
         file.write_text(page, encoding="utf-8", errors="backslashreplace")
 
 

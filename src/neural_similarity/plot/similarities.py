@@ -1,6 +1,6 @@
 """Plots of M: what a static similarity has learned, what a dynamic one predicts for an image.
 
-Colour is the difference from the identity: white as in a plain convolution, red more, blue less.
+Colour is the difference from the identity: white as in a plain convolution, red above, blue below.
 Rows of a matrix are kernel taps, columns are patch taps.
 """
 
@@ -30,14 +30,14 @@ from .tiles import as_kernel, draw_difference, draw_distance, draw_image, draw_s
 __all__ = ["draw_dynamic", "draw_static"]
 
 _MOST_TILES, _MOST_LAYERS = 120, 12
-_ENTRIES = 3  # of each layer's M that are drawn over the image
+_ENTRIES = 3  # entries of each layer's M drawn over the image
 
 
 def draw_static(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """Draw the learned M of every static layer, as PNG, all layers on one scale.
 
     A diagonal is drawn in the shape of the kernel, with the gain of each tap; a matrix as a matrix;
-    a kernel shape D beside its M, grey where a tap counts. If a layer has many M, their mean is
+    a kernel shape D next to its M, grey where a tap counts. If a layer has many M, their mean is
     drawn.
     """
     tiles = [
@@ -57,7 +57,7 @@ def draw_static(model: nn.Module, path: str | os.PathLike[str]) -> None:
         tiles = tiles[:_MOST_TILES]
     limit = max(tile.values.abs().max().item() for tile in tiles if not tile.is_shape)
     has_shapes = any(tile.is_shape for tile in tiles)
-    columns = 6 if has_shapes else min(5, max(len(tiles), 3))  # a shape stays beside its M
+    columns = 6 if has_shapes else min(5, max(len(tiles), 3))  # a shape stays next to its M
     rows = ceil(len(tiles) / columns)
     with figure(1.8 * columns + 0.8, 2.1 * rows + 0.5, title) as drawing:
         panels = list(drawing.subplots(rows, columns, squeeze=False).flat)
@@ -79,7 +79,7 @@ def draw_dynamic(model: nn.Module, image: Tensor, path: str | os.PathLike[str]) 
 
     A row shows the mean of M over the image, a kernel shape D if there is one, how far M is from
     the identity at each position, and the entries of M that vary most over the image. If groups of
-    channels or kernels have their own M, it is their mean. One M an image has no positions to show.
+    channels or kernels have their own M, their mean is drawn. One M per image has no positions.
 
     Args:
         model: a model with dynamic layers. Its mode is not changed: call ``eval()`` first.
@@ -113,7 +113,7 @@ def draw_dynamic(model: nn.Module, image: Tensor, path: str | os.PathLike[str]) 
         for panel in grid[0][1:]:
             panel.set_axis_off()
         text = grid[0][1].text(0, 1, _HOW_TO_READ, va="top", fontsize=8, linespacing=1.5)
-        text.set_in_layout(False)  # it extends over the empty panels beside it
+        text.set_in_layout(False)  # it extends over the empty panels next to it
         for panels, name in zip(grid[1:], names, strict=True):
             _draw_layer(list(panels), short_name(name.removesuffix(".predictor")), *predicted[name])
         save(drawing, path)
@@ -152,11 +152,11 @@ def _static_tiles(name: str, similarity: SimilarityParametrization) -> Iterator[
 
 
 def _draw_layer(panels: list[Axes], name: str, similarity: PredictedSimilarity, M: Tensor) -> None:
-    """Draw one row; ``M`` is ``(P, Q, [diagonals,] K)`` or ``(P, Q, K, K)``, or lacks P and Q."""
+    """Draw one row; ``M`` is ``(P, Q, [diagonals,] K)`` or ``(P, Q, K, K)``, or without P and Q."""
     diagonal, block = similarity.is_diagonal, similarity.block
     if similarity.diagonals > 1:
         M, name = M.mean(-2), f"{name}, mean of {similarity.diagonals}"
-    if M.shape[:2] == (1, 1) and M.dim() > 2:  # one M an image
+    if M.shape[:2] == (1, 1) and M.dim() > 2:  # one M per image
         M = M[0, 0]
     taps = 1 if diagonal else 2
     difference = difference_from_identity(M, diagonal)
@@ -199,7 +199,7 @@ def _entry_name(entry: int, diagonal: bool, block: Block) -> str:
 
 
 def _spread(names: Sequence[str], most: int) -> list[str]:
-    """At most ``most`` of the names, evenly spread from first to last."""
+    """At most ``most`` of the names, evenly spaced from first to last."""
     if len(names) <= most:
         return list(names)
     return [names[round(i * (len(names) - 1) / (most - 1))] for i in range(most)]

@@ -18,15 +18,15 @@ from .._io import whole_file
 
 __all__ = ["DIVERGING", "GREY", "PALETTE", "figure", "save"]
 
-# Okabe and Ito's colours, which people with any colour vision can distinguish, without yellow: it
-# is too light for a line on white.
+# Okabe and Ito's colours, which people with any colour vision can distinguish; without yellow,
+# which is too light for a line on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 GREY = "#767676"
 DIVERGING = "RdBu_r"
 
 _STYLE = {
-    # Names of classes and files are no mathematics, even with dollar signs, and no LaTeX, even if a
-    # matplotlibrc in the current folder says so.
+    # Names of classes and files are not mathematics, even with dollar signs, and not LaTeX, even if
+    # a matplotlibrc in the current folder enables it.
     "text.parse_math": False,
     "text.usetex": False,
     "font.size": 9.0,
@@ -56,9 +56,9 @@ def figure(width: float, height: float, title: str | None = None) -> Iterator[Fi
 
 
 def save(drawing: Figure, path: str | os.PathLike[str], **options: Any) -> None:
-    """Write the figure as PNG; the file appears whole or not at all.
+    """Write the figure as PNG, atomically.
 
-    Letters that the font lacks, as in Chinese names of classes, are drawn as boxes without a
+    Characters that the font lacks, as in Chinese class names, are drawn as boxes without a
     warning.
     """
     with whole_file(path) as file, warnings.catch_warnings():

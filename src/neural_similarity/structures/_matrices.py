@@ -27,5 +27,5 @@ def packed_identity(size: int) -> Tensor:
 
 
 def straight_through(value: Tensor, source: Tensor) -> Tensor:
-    """``value``, exactly, whose gradient goes to ``source`` unchanged."""
+    """Exactly ``value``, but its gradient goes to ``source`` unchanged."""
     return value.detach() + (source - source.detach())

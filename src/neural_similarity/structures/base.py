@@ -39,15 +39,15 @@ class Structure(ABC):
     structure serves many layers, and each layer owns the parameters that :meth:`initial` returns.
 
     To add one, write the two abstract methods and decorate the class with :func:`register`, so that
-    files can name it. A structure of this library is then in ``tests/support/cases.py`` and runs
-    through every property test. The other methods and attributes are questions that the library
-    asks of every structure. Their defaults fit most structures.
+    files can name it. A structure of this library then runs through every property test
+    (``tests/support/cases.py``). The defaults of the other methods and attributes fit most
+    structures.
 
     Attributes:
         name: of the structure, in files and messages.
         has_free_entries: whether the parameters are the entries of M themselves. A predicted M
             then needs no further computation.
-        mask_name: which of the parameters is a mask of kernel taps, see :meth:`mask`; None without.
+        mask_name: which parameter is a mask of kernel taps, see :meth:`mask`; None without one.
     """
 
     name: ClassVar[str]
@@ -80,16 +80,16 @@ class Structure(ABC):
         """Raise if M cannot have this structure on ``block``."""
 
     def most_numbers(self, block: Block) -> int:
-        """An upper bound on how many parameters :meth:`initial` returns, without making them."""
+        """An upper bound on how many parameters :meth:`initial` returns, without creating them."""
         return block.size**2
 
     @property
     def label(self) -> str:
-        """The name for people; a structure around another one names both."""
+        """The name to display; a structure that contains another one names both."""
         return self.name
 
     def starts_at_identity(self, block: Block) -> bool:
-        """Whether M starts exactly at the identity, so that attaching changes no output."""
+        """Whether M starts exactly at the identity, so that attaching leaves outputs unchanged."""
         return True
 
     @property
@@ -103,7 +103,7 @@ class Structure(ABC):
         return self
 
     def mask(self, numbers: Mapping[str, Tensor]) -> Tensor | None:
-        """A mask of kernel taps in front of M, ``(*leading, n)``; None without one.
+        """A mask of kernel taps, as a factor of M, ``(*leading, n)``; None without one.
 
         It is computed from the parameter that :attr:`mask_name` names, and is part of the M that
         :meth:`similarity` returns. A dynamic similarity learns it instead of predicting it.
@@ -112,7 +112,7 @@ class Structure(ABC):
 
     def decays(self, name: str) -> bool:
         """Whether weight decay may act on the parameter of this name."""
-        return name != self.mask_name  # decay would switch off every tap in the end
+        return name != self.mask_name  # decay would eventually switch off every tap
 
     def to_config(self) -> dict[str, Any]:
         """Name and options as plain values, for a file; :func:`from_config` reads it back."""
@@ -136,7 +136,7 @@ _Class = TypeVar("_Class", bound=type[Structure])
 
 
 def register(cls: _Class) -> _Class:
-    """Make a structure known by its name (a class decorator, above ``@dataclass``).
+    """Register a structure under its name (a class decorator, above ``@dataclass``).
 
     Raises:
         DuplicateNameError: the name belongs to another structure.

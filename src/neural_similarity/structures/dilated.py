@@ -21,7 +21,7 @@ __all__ = ["Dilated"]
 class Dilated(Structure):
     """A diagonal that is zero except at every ``dilation``-th tap; one parameter per remaining tap.
 
-    With it a 5×5 kernel equals a 3×3 convolution of dilation 2 (Section 3.4), as in `dilated
+    With it, a 5×5 kernel equals a 3×3 kernel of dilation 2 (Section 3.4), as in `dilated
     convolutions <https://arxiv.org/abs/1511.07122>`_. It removes taps by definition, so it does
     not start at the identity.
     """

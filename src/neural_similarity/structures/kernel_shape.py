@@ -20,7 +20,7 @@ __all__ = ["KernelShape"]
 @register
 @dataclass(frozen=True)
 class KernelShape(Structure):
-    r"""A learned mask of kernel taps in front of a similarity of any structure.
+    r"""A learned mask of kernel taps, times a similarity of any structure.
 
     .. math:: M_{i,j} = d_i R_{i,j}, \qquad d_i = [\, D_{r,i} > \alpha \,]
 

@@ -1,4 +1,4 @@
-"""Training: one loop, resumable to the bit, alone or on many machines; files that appear whole."""
+"""Training: one loop, bit-exact resuming, one or many machines, files written atomically."""
 
 from .._allocator import keep_freed_memory
 from .._io import locked, settle, write_file

@@ -113,7 +113,7 @@ def build_optimizer(config: Settings, model: nn.Module) -> torch.optim.Optimizer
 
 @dataclass(frozen=True)
 class Data:
-    """The images that a run trains and is evaluated on."""
+    """The images that a run is trained and evaluated on."""
 
     train: Loader
     test: Loader
@@ -143,7 +143,7 @@ class Data:
 def build_data(config: TrainConfig, world: World, statistics: Statistics | None = None) -> Data:
     """Loaders for training and evaluation, and what the network needs to know about the data.
 
-    ``statistics`` are mean and deviation of pixels, if they are not those of the settings.
+    ``statistics`` are the pixels' mean and standard deviation, if not those of the settings.
     """
     train, test = _image_sets(config)
     side = square(train)
@@ -188,7 +188,7 @@ def training_augment(config: TrainConfig) -> Augment:
 
 
 def unseen_images(config: TrainConfig, split: str | None = None) -> ImageSet:
-    """Images of the trained classes that a run is not trained on: test or validation."""
+    """Images of the trained classes that the run does not train on: test or validation."""
     splits = unseen_splits(config)
     split = splits[-1] if split is None else split
     _check.known_name("run", "split", split, splits)
@@ -211,7 +211,7 @@ def training_copy(config: TrainConfig) -> str | None:
 
 
 def square(images: ImageSet) -> int:
-    """The side of the images, which must be square."""
+    """The side of the images, which must be square; raises otherwise."""
     height, width = images.image_size
     if height != width:
         raise RunError(
@@ -242,7 +242,7 @@ def _load(config: TrainConfig, split: str) -> ImageSet:
 
 
 def _has_test(config: TrainConfig) -> bool:
-    """Whether the test split has the trained classes; in few-shot sets it has others."""
+    """Whether the test split has the trained classes; in few-shot data sets it has others."""
     return dataset_info(config.data).kind == "classification"
 
 
@@ -261,10 +261,10 @@ def _with_options(where: str, make: Callable[..., _Result], options: dict[str, A
 
 
 def _statistics(config: TrainConfig, images: ImageSet) -> Statistics:
-    """What is subtracted from pixels from 0 to 1, and what they are then divided by."""
+    """Mean and standard deviation that normalise pixels from 0 to 1."""
     if config.pixels == "normalised":
         return images.statistics()
-    # The authors' networks take pixels from 0 to 255 as they are; those of the table with
+    # The authors' networks take raw pixels from 0 to 255; those of the table with
     # self-attention first compute (pixel - 127.5) / 128.
     mean, std = (0.0, 1 / 255) if config.pixels == "raw" else (0.5, 128 / 255)
     return (mean,) * images.in_channels, (std,) * images.in_channels

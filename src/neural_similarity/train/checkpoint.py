@@ -1,8 +1,8 @@
-"""Checkpoints: safetensors files that appear whole or not at all.
+"""Checkpoints: safetensors files that are written atomically.
 
-A checkpoint is two files, the weights and beside them the optimiser's numbers for the same step.
-The second carries the step in its name and is written first, and older ones are removed last: at
-whatever moment a process is killed, the weights on disk have their optimiser beside them.
+A checkpoint is two files: the weights, and the optimiser's state for the same step. The second has
+the step in its name and is written first, and older ones are removed last: whenever a process is
+killed, the weights on disk have a matching optimiser state.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Step:
 
 @contextmanager
 def disk_errors(path: Path, size: int, advice: str = _CONTINUE) -> Iterator[None]:
-    """Say what to do if the disk refuses a file of ``size`` bytes; ``advice`` ends the sentence."""
+    """Raise a ``RunError`` with ``advice`` if the disk refuses a file of ``size`` bytes."""
     try:
         yield
     except OSError as error:
@@ -61,7 +61,7 @@ def disk_errors(path: Path, size: int, advice: str = _CONTINUE) -> Iterator[None
 
 
 def write_atomically(path: Path, content: bytes, advice: str = _CONTINUE) -> None:
-    """Write a file that is there whole or not at all; see :func:`disk_errors`."""
+    """Write a file atomically; see :func:`disk_errors`."""
     with disk_errors(path, len(content), advice):
         write_file(path, content)
 
@@ -69,16 +69,16 @@ def write_atomically(path: Path, content: bytes, advice: str = _CONTINUE) -> Non
 def write_weights(
     path: Path, model: nn.Module, metadata: Mapping[str, Any], advice: str = _CONTINUE
 ) -> None:
-    """Write a model's parameters, with what is to be known about them.
+    """Write a model's parameters, with metadata.
 
-    ``advice`` says what to do once there is space, if the disk is full.
+    ``advice`` tells what to do once there is space, if the disk is full.
     """
     tensors, aliases = _unshared(model.state_dict())
     write_atomically(path, _content(tensors, {**metadata, _ALIASES: aliases}), advice)
 
 
 def read_weights(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Read a file of :func:`write_weights` into the model; return what is known about it."""
+    """Read a file of :func:`write_weights` into the model; return its metadata."""
     tensors, metadata = _read(path)
     for name, same in build(dict[str, str], metadata.pop(_ALIASES, {}), path, RunError).items():
         if same not in tensors:
@@ -111,7 +111,7 @@ def read_step(path: Path) -> int:
 def write_checkpoint(
     folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, metadata: Mapping[str, Any]
 ) -> None:
-    """Write ``last.safetensors`` and the optimiser's numbers beside it."""
+    """Write ``last.safetensors`` and the optimiser's state next to it."""
     beside = _optimizer_file(folder, metadata["step"])
     numbers = {
         f"{index}.{name}": value
@@ -125,7 +125,7 @@ def write_checkpoint(
 
 
 def remove_older(folder: Path, step: int) -> None:
-    """Remove the optimiser's numbers of other steps; a kill may have left them."""
+    """Remove the optimiser states of other steps; a killed process may have left them."""
     for file in folder.glob("last-*.optimizer.safetensors"):
         if file != _optimizer_file(folder, step):
             file.unlink()
@@ -134,7 +134,7 @@ def remove_older(folder: Path, step: int) -> None:
 def resume_checkpoint(
     folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
-    """Read the last checkpoint into model and optimiser; return what is known about it."""
+    """Read the last checkpoint into model and optimiser; return its metadata."""
     file = folder / "last.safetensors"
     metadata = read_weights(file, model)
     step = build(_Step, metadata, file, RunError, _DAMAGED, others=True).step
@@ -151,7 +151,7 @@ def resume_checkpoint(
 def _optimizer_state(
     file: Path, numbers: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
 ) -> dict[int, dict[str, Tensor]]:
-    """The optimiser's tensors by parameter, if each belongs to one and fits it."""
+    """The optimiser's tensors by parameter; raises unless each fits a parameter."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     names, most = _OPTIMIZER_TENSORS[type(optimizer)], len(parameters) - 1
     state: dict[int, dict[str, Tensor]] = {}
@@ -179,7 +179,7 @@ def _optimizer_file(folder: Path, step: int) -> Path:
 
 
 def _unshared(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Each tensor once, and the other names of those that have several (shared predictors)."""
+    """Each tensor once, and the other names of tensors with several (shared predictors)."""
     tensors: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     first: dict[tuple[int, torch.Size], str] = {}

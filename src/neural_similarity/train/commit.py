@@ -1,4 +1,4 @@
-"""Which version of the code runs: stored in the folders of runs and in result files."""
+"""The version of the running code, stored in run folders and in result files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def code_version() -> str:
     """The commit of this library, marked ``-dirty`` if files were changed; as of the first call.
 
     Call it when work begins: a process keeps the code that it has loaded, whatever is committed
-    meanwhile. It is ``"unknown"`` if the library is installed and not run from a clone.
+    meanwhile. It is ``"unknown"`` if the library does not run from a clone.
     """
     if not (_ROOT / ".git").exists():
         return UNKNOWN

@@ -19,7 +19,7 @@ __all__ = ["TrainConfig", "merge_settings", "parse_setting", "read_settings"]
 
 AUGMENTATIONS = ("usual", "none", "flip", "krizhevsky")
 PIXELS = ("normalised", "centred", "raw")
-_LARGEST = 2**24  # bytes of a file with settings
+_LARGEST = 2**24  # bytes of a settings file
 
 
 @dataclass(frozen=True)
@@ -33,25 +33,25 @@ class TrainConfig(Settings):
 
     validation: float = setting(0.0, "share of the training images held out for evaluation")
     workers: int = setting(2, "processes that decode images, for image folders")
-    label_smoothing: float = setting(0.01, "share of each label that is spread over all classes")
-    from_run: str | None = setting(None, "a run of nsl train whose weights to start with")
+    label_smoothing: float = setting(0.01, "share of each label spread over all classes")
+    from_run: str | None = setting(None, "run of nsl train to start from")
     similarity_epochs: float = setting(
-        0.0, "of the epochs, the first that train the similarity alone; needs from_run"
+        0.0, "initial epochs, out of all, that train only the similarity; needs from_run"
     )
     loss_floor: float = setting(
         0.0, "added to each probability before the logarithm: 0.0001 bounds the loss at 9.2"
     )
-    filter_orthogonality: float = setting(0.0, "penalty on filters that are not orthogonal")
+    filter_orthogonality: float = setting(0.0, "penalty on non-orthogonal filters")
     similarity_l1: float = setting(0.0, "L1 penalty on M, static or predicted")
     pixels: str = setting(
-        "normalised", "pixels as normalised (by the data), centred (from -1 to 1) or raw (0 to 255)"
+        "normalised", "pixel values: normalised (by the data), centred (-1 to 1) or raw (0 to 255)"
     )
     augmentation: str = setting(
         "usual", "of training images: usual (for the data set), none, flip or krizhevsky"
     )
-    padding: str = setting("zeros", "what is around an image in random crops: zeros or mirror")
+    padding: str = setting("zeros", "padding for random crops: zeros or mirror")
     color_noise: float | None = setting(
-        None, "deviation of noise along the axes of colours; default: 0.1 for krizhevsky, else 0"
+        None, "std of noise along the principal colour axes; default: 0.1 for krizhevsky, else 0"
     )
 
     kind: ClassVar[str] = "train"
@@ -101,7 +101,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         return read_json(path, dict[str, Any], RunError)
     try:
         return tomllib.loads(read_regular(path, _LARGEST).decode())
-    except (OSError, ValueError, RecursionError) as error:  # ValueError: no TOML, or no UTF-8
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: not TOML, or not UTF-8
         raise RunError(
             f"configuration: expected TOML in {str(path)!r}, or JSON if it ends in .json, got a "
             f"file that cannot be read as such ({error})."
@@ -109,7 +109,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
-    """Parse ``key=value`` from the command line; the value is a TOML literal, or else a word.
+    """Parse ``key=value`` from the command line; the value is a TOML literal, or else a string.
 
     >>> parse_setting("options.width=48")
     ('options.width', 48)
@@ -124,7 +124,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     name, word = name.strip(), value.strip()
     try:
         return name, tomllib.loads(f"value = {word}")["value"]
-    except (ValueError, RecursionError):  # no TOML, too many digits, too many brackets
+    except (ValueError, RecursionError):  # not TOML, too many digits, too many brackets
         is_unset = word == "None" or ("." not in name and word.lower() == "none")
     if not is_unset:
         return name, word

@@ -44,7 +44,7 @@ class World:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes."""
+        """Whether this is the process that writes files."""
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class World:
         return values
 
     def wait(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes arrive."""
         if self.size > 1:
             dist.barrier()
 
@@ -70,8 +70,8 @@ class World:
 
         Args:
             model: a module that returns a loss.
-            skips_parameters: whether a loss may leave parameters out, the same ones in all
-                processes; their gradient is None then, as with one process.
+            skips_parameters: whether a loss may omit some parameters, the same ones in all
+                processes; their gradient is then None, as with one process.
         """
         if self.size == 1:
             return model
@@ -91,18 +91,18 @@ def _restarts() -> int:
 
 
 def _attempt() -> str:
-    """A name that the processes of one attempt share, and no other attempt has.
+    """A name shared by the processes of one attempt, and by no other attempt.
 
-    torchrun keeps its store over restarts, with the addresses of processes that no longer exist.
-    On one machine the number of restarts identifies the attempt. Each of several machines counts
-    its own restarts, so there torchrun must not keep the store: see docs/training.md.
+    torchrun keeps its store across restarts, with the addresses of processes that no longer exist.
+    On one machine the number of restarts identifies the attempt. Several machines each count their
+    own restarts, so torchrun must not keep the store there: see docs/training.md.
     """
     has_machines = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
     return "attempt" if has_machines else f"attempt-{_restarts()}"
 
 
 def find_device(device: str) -> torch.device:
-    """The device of a configuration, if this machine has it."""
+    """The device of a configuration; raises if this machine lacks it."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -150,8 +150,8 @@ def join_world(device: str = "auto") -> Iterator[World]:
 def synchronise_batch_norm(model: nn.Module) -> nn.Module:
     """Let every BatchNorm use the batches of all processes, in place.
 
-    PyTorch's ``SyncBatchNorm`` works on GPUs only. This does the same on any device, with two
-    sums that gradients flow through. The keys of the state dict stay the same.
+    PyTorch's ``SyncBatchNorm`` works only on GPUs. This does the same on any device, with two
+    differentiable sums. The keys of the state dict stay the same.
     """
     for module in model.modules():
         if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
@@ -161,7 +161,7 @@ def synchronise_batch_norm(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def each_alone(model: nn.Module) -> Iterator[None]:
-    """Within, synchronised BatchNorm uses the batch of its own process only.
+    """Within the block, synchronised BatchNorm uses only the batch of its own process.
 
     For inputs that are not part of a larger batch, such as an episode that only one process sees.
     """
@@ -208,7 +208,7 @@ class _SynchronisedBatchNorm(nn.modules.batchnorm._BatchNorm):
             return super().forward(input)
         axes = [0, *range(2, input.dim())]
         shape = [1, -1, *[1] * (input.dim() - 2)]
-        # In float32: an average over many positions needs the precision.
+        # In float32: averages over many positions need the precision.
         wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
         count = torch.tensor([wide.numel() / wide.shape[1]], dtype=wide.dtype, device=wide.device)
         total = _sum(torch.cat([wide.sum(axes), count]))

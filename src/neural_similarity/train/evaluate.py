@@ -1,4 +1,4 @@
-"""Evaluate a network on images it has not seen."""
+"""Evaluate a network on unseen images."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Evaluation:
 
     @property
     def top5_error(self) -> float | None:
-        """The share of images whose class is not among the best five; None if there are no more."""
+        """The share of images whose class is not in the top five; None for up to five classes."""
         return None if self.top5_errors is None else self.top5_errors / self.images
 
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95% interval of the error, for the random choice of the images."""
+        """Wilson's 95% interval of the error, over the random choice of images."""
         z, n, p = 1.96, self.images, self.error
         middle = (p + z * z / (2 * n)) / (1 + z * z / n)
         half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
@@ -57,9 +57,9 @@ def evaluate(
     world: World | None = None,
     callback: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Run a network over all images, in evaluation mode; afterwards its modules are as before.
+    """Run a network over all images in evaluation mode, then restore the mode of its modules.
 
-    ``callback`` is called with the number of batches done and the number of all batches.
+    ``callback`` is called with the number of batches done and the total.
     """
     world = world or World()
     counts = torch.zeros(4, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What is in the folder of a run, and what may be taken out of it: nothing but our own files."""
+"""The files in a run folder, and which may be removed: only our own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 COMPARISON = "comparison.json"
-_MARKS = {"config.json", COMPARISON}  # one of them is in every folder of ours
+_MARKS = {"config.json", COMPARISON}  # one of them is in each of our folders
 _OUR_FILES = (
     r"(environment|comparison)\.json|metrics\.jsonl|(curves|comparison|methods)\.png|report\.html|"
     r"(last|last-\d+\.optimizer|best|merged)\.safetensors|model\.(onnx|pt2)"
@@ -59,16 +59,16 @@ def read_runs(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def tidy(folder: Path) -> None:
-    """Finish what a killed process began to replace; a folder that cannot be written stays."""
+    """Finish a replacement that a killed process began, unless the folder is read-only."""
     with suppress(OSError):
         settle(folder)
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Make a folder if need be, and keep other processes from writing runs into it.
+    """Create a folder if needed, and keep other processes from writing runs into it.
 
-    The lock is one of the system, on the folder itself: it ends with its process.
+    The operating system locks the folder itself: the lock ends with its process.
     """
     if not folder.is_dir():
         check_replaceable(folder)  # a file cannot be replaced
@@ -81,7 +81,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def sharing(folder: Path) -> Iterator[None]:
-    """Keep other processes from replacing a folder; any number may write their files into it."""
+    """Keep other processes from replacing a folder; any number may write files into it."""
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, shared=True) as free:
         if not free:
@@ -91,10 +91,10 @@ def sharing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def replaced(folder: Path) -> Iterator[Path]:
-    """A new folder, whose files replace all runs in a folder when the block ends well.
+    """A new folder, whose files replace all runs in a folder if the block succeeds.
 
-    The caller has the folder alone. The runs in it must be nobody else's either. At a kill, the old
-    runs are there or the new files, and never half of them.
+    The caller has locked the folder; the runs in it must not be in use either. After a kill, there
+    are either the old runs or the new files, never half of them.
     """
     check_replaceable(folder)
     with ExitStack() as stack:
@@ -123,7 +123,7 @@ def _busy(folder: Path) -> RunError:
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise unless a folder is new, or holds nothing but runs: nothing else is ever removed."""
+    """Raise unless a folder is new or holds only runs: nothing else is ever removed."""
     foreign = _foreign(folder) if folder.exists() else None
     if foreign is None and folder.is_dir():
         names = [path.name for path in foreign_entries(folder)]
@@ -136,7 +136,7 @@ def check_replaceable(folder: Path) -> None:
 
 
 def _foreign(folder: Path) -> Path | None:
-    """Something in a folder that no run writes; None if there is nothing."""
+    """A file in a folder that no run writes; None if there is none."""
     if not folder.is_dir():
         return folder
     runs = run_names(folder)
@@ -160,7 +160,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def check_new(folder: Path, resume: bool = False) -> None:
-    """Raise unless a folder is new or empty; ``resume`` if a run was looked for there in vain."""
+    """Raise unless a folder is new or empty; ``resume`` if a run was expected there."""
     if folder.exists() and (not folder.is_dir() or foreign_entries(folder)):
         if resume:
             raise RunError(

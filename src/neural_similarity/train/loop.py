@@ -41,7 +41,7 @@ Callback = Callable[[dict[str, Any]], None]
 
 @dataclass
 class Progress:
-    """How far a run has come; stored in its checkpoint."""
+    """The progress of a run; stored in its checkpoint."""
 
     step: Count
     seconds: float
@@ -61,13 +61,13 @@ def train(
 ) -> Run:
     """Train a network into a new folder, or continue the run in an existing one.
 
-    Under ``torchrun`` all processes train together and the first one writes. The result depends on
-    the configuration alone: a run that was killed and resumed ends with the same weights, bit for
-    bit, on the same machine with the same number of threads and processes.
+    Under ``torchrun`` all processes train together and the first one writes. The result depends
+    only on the configuration: a run that was killed and resumed ends with bit-identical weights, on
+    the same machine with the same number of threads and processes.
 
     Args:
         config: the settings; None uses those of the run in the folder.
-        folder: the folder of the run.
+        folder: the run folder.
         resume: continue from the last checkpoint, if there is one.
         force: replace the run in the folder.
         callback: called with every line of metrics, and after every step.
@@ -99,10 +99,10 @@ def carry_out(
     callback: Callback | None = None,
     tensorboard: bool = False,
 ) -> None:
-    """Train the task that ``prepare`` creates into the folder of a run; see :func:`train`."""
+    """Train the task that ``prepare`` creates into a run folder; see :func:`train`."""
     config = run.config
     with join_world(config.device) as world:
-        # A machine whose own workers are alive does not know of the restart.
+        # A machine whose own workers are alive does not notice the restart.
         resume = bool(world.sum(torch.tensor(float(resume or restarted()))))
         if config.threads:
             torch.set_num_threads(config.threads)
@@ -160,13 +160,13 @@ class _Job:
             if resume and run.has_checkpoint():
                 remove_older(run.folder, progress.step)
             metrics = MetricsFile(run.folder / "metrics.jsonl", progress.step)  # raises if damaged
-            if not progress.finished:  # otherwise nothing is trained
+            if not progress.finished:  # otherwise there is nothing to train
                 run.remember_start(facts, world)
         return cls(run, task, world, callbacks, optimizer, progress, metrics)
 
     def close(self) -> None:
-        # The last to let go of the process group must not be a network in the frame of an
-        # exception: PyTorch then waits for a thread that waits for Python, for ever.
+        # The process group must not be released last by a network in an exception's frame: PyTorch
+        # then waits for a thread that waits for Python, forever.
         self.network = None
         if self.metrics is not None:
             self.metrics.close()
@@ -210,7 +210,7 @@ class _Job:
                 raise KeyboardInterrupt
 
     def share_network(self, frozen: int) -> None:
-        """Train the network from this step on; before ``frozen`` only a part of it."""
+        """Train the network from this step on; before step ``frozen``, only part of it."""
         self.task.model.train()
         if frozen:
             self.task.freeze(self.progress.step < frozen)
@@ -247,7 +247,7 @@ class _Job:
         return bool(stopping)
 
     def report(self, loss: float, error: float, rate: float, total: int) -> None:
-        """Call the callbacks; every ``log_every`` steps, write a line of metrics."""
+        """Call the callbacks; write a line of metrics every ``log_every`` steps."""
         progress, config = self.progress, self.run.config
         now = {
             "step": progress.step,
@@ -297,7 +297,7 @@ class _Job:
             callback(line)
 
     def check_weights(self) -> None:
-        """Raise unless all weights are finite: the loss shows a bad step only one step later."""
+        """Raise unless all weights are finite: the loss reveals a bad step only one step later."""
         for name, tensor in self.task.model.state_dict().items():
             if tensor.is_floating_point() and not tensor.isfinite().all():
                 raise self.diverged(

@@ -1,4 +1,4 @@
-"""What a run measured: one JSON object a line."""
+"""The metrics of a run: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADVICE = "Delete that line to continue without it."
 
 @dataclass(frozen=True)
 class _Line:
-    """What every line says."""
+    """What every line contains."""
 
     kind: str
     step: Count
@@ -52,7 +52,7 @@ _KINDS: dict[str, type[_Line]] = {"train": _Train, "eval": _Eval}
 
 
 class MetricsFile:
-    """Metrics as JSON lines; those after a checkpoint are dropped when a run goes on from it."""
+    """Metrics as JSON lines; those after a checkpoint are dropped when a run resumes from it."""
 
     def __init__(self, path: Path, step: int) -> None:
         kept = [line for line in self.read(path) if line["step"] <= step] if step else []
@@ -60,7 +60,7 @@ class MetricsFile:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, line: dict[str, Any]) -> None:
-        """Add a line, at once."""
+        """Add a line, and flush it."""
         self._file.write(json.dumps(line, allow_nan=False) + "\n")
         self._file.flush()
 
@@ -69,7 +69,7 @@ class MetricsFile:
 
     @staticmethod
     def read(path: Path) -> list[dict[str, Any]]:
-        """The lines that are whole, and what they must be: a kill may have torn the last one."""
+        """The complete, valid lines: a killed process may have truncated the last one."""
         if not path.is_file():
             return []
         lines = read_json_lines(path, RunError, ADVICE)

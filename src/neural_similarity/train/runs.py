@@ -1,11 +1,11 @@
-"""A run is a folder: what was asked for, where it ran, what it measured, what it learned.
+"""A run is a folder: its settings, environment, metrics and weights.
 
 ::
 
-    config.json        the configuration, complete
+    config.json        the complete configuration
     environment.json   versions, machine, data, command: one entry each time it was started
-    metrics.jsonl      one JSON object a line: "train" every few steps, "eval" after an epoch
-    last.safetensors   the newest weights, and last-STEP.optimizer.safetensors beside them
+    metrics.jsonl      one JSON object per line: "train" every few steps, "eval" after an epoch
+    last.safetensors   the newest weights, with last-STEP.optimizer.safetensors
     best.safetensors   the weights with the lowest evaluation error
 """
 
@@ -59,9 +59,9 @@ __all__ = [
 ]
 
 MAY_DIFFER = ("data_dir", "device", "workers")
-"""Settings that a run may go on with other values of: they do not decide its result."""
+"""Settings that may change when a run is resumed: they do not affect its result."""
 
-# The files by which adapt/output_folder.py knows an adapted classifier: imports go down only.
+# The files that identify an adapted classifier in adapt/output_folder.py; imports only go down.
 _ADAPTED = ("model.safetensors", "labels.json")
 
 _Config = TypeVar("_Config", bound=Settings)
@@ -69,7 +69,7 @@ _Config = TypeVar("_Config", bound=Settings)
 
 @dataclass(frozen=True)
 class _Start:
-    """What ``environment.json`` must say of every start of a run."""
+    """What ``environment.json`` must contain for every start of a run."""
 
     classes: list[str]
     data_copies: dict[str, str]
@@ -90,7 +90,7 @@ class _Start:
 
 @dataclass(frozen=True)
 class RunFolder(Generic[_Config]):
-    """A training run of whatever kind on disk.
+    """A training run of any kind on disk.
 
     Args:
         folder: where it is.
@@ -106,7 +106,7 @@ class RunFolder(Generic[_Config]):
     def open(
         cls, folder: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None
     ) -> Self:
-        """The run in a folder; ``data_dir`` is where its data are, if they have moved."""
+        """The run in a folder; ``data_dir`` is where its data are, if moved."""
         path = Path(folder)
         tidy(path)
         file = path / "config.json"
@@ -132,7 +132,7 @@ class RunFolder(Generic[_Config]):
         return (self.folder / "config.json").is_file()
 
     def check_folder(self, resume: bool, force: bool) -> None:
-        """Raise unless the folder can be resumed, replaced or made; changes nothing."""
+        """Raise unless the folder can be resumed, replaced or created; changes nothing."""
         tidy(self.folder)
         if resume and self.exists():
             known = type(self).open(self.folder).config
@@ -147,20 +147,20 @@ class RunFolder(Generic[_Config]):
             check_new(self.folder, resume)
 
     def create(self, force: bool = False) -> None:
-        """Write the configuration into the new folder, or in place of what is there."""
+        """Write the configuration into a new folder, or replace what is there."""
         _begin(self.folder, "config.json", self.config.to_dict(), force)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Make the folder if need be, and keep other processes from training into it.
+        """Create the folder if needed, and keep other processes from training into it.
 
-        The lock is one of the system, on the folder itself: it ends with its process.
+        The operating system locks the folder itself: the lock ends with its process.
         """
         with alone(self.folder):
             yield
 
     def has_checkpoint(self) -> bool:
-        """Whether there are weights to go on with."""
+        """Whether there are weights to resume from."""
         return (self.folder / "last.safetensors").is_file()
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -168,7 +168,7 @@ class RunFolder(Generic[_Config]):
         return MetricsFile.read(self.folder / "metrics.jsonl")
 
     def environment(self) -> dict[str, Any]:
-        """Where the run was started last, and on what data."""
+        """Where the run was last started, and on which data."""
         starts = self._starts()
         if not starts:
             raise RunError(f"{self.folder}: expected a run that was started, got one that was not.")
@@ -176,7 +176,7 @@ class RunFolder(Generic[_Config]):
         return latest
 
     def commits(self) -> list[str]:
-        """Every version of the code that has trained the run, each once, the last one last."""
+        """Every code version that trained the run, each once, the latest last."""
         starts = [start.get("commit", UNKNOWN) for start in self._starts()]
         return list(dict.fromkeys(reversed(starts)))[::-1]
 
@@ -186,7 +186,7 @@ class RunFolder(Generic[_Config]):
         _write_json(self.folder / "environment.json", [*self._starts(), start])
 
     def check_data(self, facts: Mapping[str, Any]) -> None:
-        """Raise if the run began with other data."""
+        """Raise if the run started with other data."""
         starts, copies = self._starts(), facts["data_copies"]
         if starts and starts[0]["data_copies"] != copies:
             raise self._other_data(copies, starts[0]["data_copies"])
@@ -203,11 +203,11 @@ class RunFolder(Generic[_Config]):
         return file
 
     def classes(self) -> tuple[str, ...]:
-        """What the network tells apart."""
+        """The classes of the network."""
         return tuple(self.environment()["classes"])
 
     def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation that images are brought to, by channel."""
+        """Mean and standard deviation that normalise images, by channel."""
         known = self.environment()
         return tuple(known["mean"]), tuple(known["std"])
 
@@ -248,10 +248,10 @@ class Run(RunFolder[TrainConfig]):
     def test_set(self, split: str | None = None) -> ImageSet:
         """Images the run was not trained on, of the classes it was trained on.
 
-        ``split`` is ``"test"``, or ``"validation"`` for training images that were set apart; None
-        is the former where a data set has test images of the same classes. The data must be those
-        the run began with: where test images are drawn from all, others would be drawn from other
-        data, and the run may have been trained on them.
+        ``split`` is ``"test"``, or ``"validation"`` for held-out training images; None is the
+        former if the data set has test images of the same classes. The data must be those the run
+        started with: if test images are drawn from all images, changed data would give another
+        draw, and the run may have been trained on some of it.
         """
         images = self._images(split)
         known = self._known_copy(images, split)
@@ -260,7 +260,7 @@ class Run(RunFolder[TrainConfig]):
         return images
 
     def example(self, count: int = 8) -> Tensor:
-        """The first test images, as the network takes them; from a changed copy they will do."""
+        """The first test images, as the network takes them; a changed copy of the data will do."""
         mean, std = self.normalisation()
         loader = eval_loader(self._images(), count, mean=mean, std=std)
         images, _ = next(iter(loader.epoch(0)))
@@ -277,7 +277,7 @@ class Run(RunFolder[TrainConfig]):
         return images
 
     def _known_copy(self, images: ImageSet, split: str | None) -> str | None:
-        """The copy these images must be of; None if the run never saw the like of them."""
+        """The fingerprint that these images must have; None if the run has none to compare with."""
         copies: dict[str, str] = self._starts()[0]["data_copies"]
         if not {"train", "test"} <= copies.keys():
             raise RunError(
@@ -287,7 +287,7 @@ class Run(RunFolder[TrainConfig]):
         during_training, *others = unseen_splits(self.config)
         if not others or split == during_training:
             return copies["test"]
-        # Test images of a run that set training images apart: a part of those, or data apart.
+        # Test images of a run that held out training images: part of those, or separate data.
         return copies["train"] if images.fingerprint == training_copy(self.config) else None
 
 
@@ -319,12 +319,12 @@ def here_and_now(world: World) -> dict[str, Any]:
 
 
 def write_comparison(folder: Path, configs: Mapping[str, Settings], force: bool) -> None:
-    """Begin a folder of several runs that are to be compared; the caller has it alone."""
+    """Start a folder of several runs to compare; the caller has locked it."""
     _begin(folder, COMPARISON, {name: c.to_dict() for name, c in configs.items()}, force)
 
 
 def read_comparison(folder: Path, kind: type[_Config]) -> dict[str, _Config] | None:
-    """The runs to be compared in a folder; None if it is not of that sort."""
+    """The runs to compare in a folder; None if it is not a comparison."""
     tidy(folder)
     file = folder / COMPARISON
     if not file.is_file():
@@ -336,7 +336,7 @@ def read_comparison(folder: Path, kind: type[_Config]) -> dict[str, _Config] | N
 
 
 def _differing(known: Settings, wanted: Settings) -> list[str]:
-    """Settings that keep a run from going on, as they would decide another result."""
+    """Settings that prevent resuming, because they would change the result."""
     before, now = known.to_dict(), wanted.to_dict()
     return [name for name in now if now[name] != before[name] and name not in MAY_DIFFER]
 
@@ -344,7 +344,7 @@ def _differing(known: Settings, wanted: Settings) -> list[str]:
 def check_comparison(
     folder: Path, known: Mapping[str, Settings], wanted: Mapping[str, Settings]
 ) -> None:
-    """Raise unless runs that are compared can go on with these settings."""
+    """Raise unless the compared runs can be resumed with these settings."""
     same = known.keys() == wanted.keys()
     if not same or any(_differing(known[name], wanted[name]) for name in known):
         raise RunError(
@@ -354,7 +354,7 @@ def check_comparison(
 
 
 def _begin(folder: Path, name: str, settings: Mapping[str, Any], force: bool) -> None:
-    """Write the file that makes a folder one of ours, in place of what is there if ``force``."""
+    """Write the file that marks a folder as ours; ``force`` replaces what is there."""
     folder.mkdir(parents=True, exist_ok=True)
     if not force:
         check_new(folder)

@@ -28,7 +28,7 @@ COMMANDS = {"train": "nsl train", "fewshot": "nsl fewshot train"}
 
 
 def setting(default: Any, help: str) -> Any:
-    """A field with a default and an explanation."""
+    """A field with a default and a help text."""
     return field(default=default, metadata={"help": help})
 
 
@@ -43,9 +43,9 @@ class Settings:
     data: str = setting("digits", "data set; `nsl data list` shows all")
     data_dir: str | None = setting(None, "folder of the data sets")
     image_size: int | None = setting(
-        None, "resize images to this side; default: that of the data set"
+        None, "resize images to this side in pixels; default: that of the data set"
     )
-    strict: bool = setting(False, "stop at a damaged image; do not skip it")
+    strict: bool = setting(False, "stop at damaged images instead of skipping them")
 
     similarity: str = setting("none", "none, static or dynamic")
     structure: str = setting("diagonal", "structure of M, such as diagonal or unconstrained")
@@ -56,11 +56,11 @@ class Settings:
     scope: str = setting("layer", "what shares one static M: layer, channel, kernel or full")
     over: str = setting("taps", "what a dynamic M spans: taps, channels, both or kernels")
     similarity_groups: int | None = setting(
-        None, "groups of channels with a dynamic M of their own; default: 1 over taps, else all"
+        None, "channel groups, each with its own dynamic M; default: 1 over taps, else all"
     )
     predictor: str = setting(
         "sphere",
-        "what predicts a dynamic M: sphere (or patch, the same), conv, pixel, image or pair",
+        "predictor of a dynamic M: sphere (or its alias patch), conv, pixel, image or pair",
     )
     predictor_options: dict[str, Any] = field(
         default_factory=dict,
@@ -74,8 +74,8 @@ class Settings:
     shared: bool = setting(False, "one predictor for all layers with the same kernel size")
     layers: str | None = setting(
         None,
-        "layers with a similarity, a regular expression over their names; default: all that the "
-        "network names",
+        "regular expression for the layers with a similarity; default: those that the network "
+        "specifies",
     )
 
     epochs: float = setting(30.0, "passes over the training images")
@@ -85,34 +85,32 @@ class Settings:
     lr: float | None = setting(None, "peak learning rate; default: 0.1 for sgd, 0.001 for adam")
     schedule: str = setting("onecycle", "learning rate over time: " + ", ".join(SCHEDULES))
     momentum: float = setting(0.9, "momentum of sgd")
-    weight_decay: float = setting(5e-4, "weight decay of weights; biases have none")
+    weight_decay: float = setting(5e-4, "weight decay; biases have none")
     predictor_decay: float | None = setting(None, "decay of predictors; default: weight_decay")
     similarity_decay: float | None = setting(
         None, "decay of a static M; default: weight_decay, or 0.005 if unconstrained"
     )
     filter_decay: float | None = setting(
-        None, "decay of convolutions of the backbone, attention apart; default: weight_decay"
+        None, "decay of backbone convolutions, except attention; default: weight_decay"
     )
-    norm_decay: float = setting(0.0, "decay of the gains and biases of BatchNorm")
+    norm_decay: float = setting(0.0, "decay of BatchNorm gains and biases")
     norm_momentum: float | None = setting(
-        None, "momentum of the statistics of BatchNorm; default: the network's, mostly 0.1"
+        None, "momentum of BatchNorm statistics; default: the network's, mostly 0.1"
     )
-    norm_eps: float | None = setting(
-        None, "eps of BatchNorm; default: that of the network, mostly 1e-5"
-    )
-    norm_start: str = setting("one", "running variances of BatchNorm start at: one or zero")
+    norm_eps: float | None = setting(None, "eps of BatchNorm; default: the network's, mostly 1e-5")
+    norm_start: str = setting("one", "start of BatchNorm's running variances: one or zero")
     predictor_momentum: float | None = setting(
         None, "momentum of BatchNorm in predictors; default: norm_momentum"
     )
-    grad_clip: float | None = setting(None, "largest norm of the gradient")
+    grad_clip: float | None = setting(None, "largest gradient norm")
 
-    seed: int = setting(0, "seed of weights, order and augmentation")
+    seed: int = setting(0, "seed of weights, data order and augmentation")
     device: str = setting("auto", "cpu, cuda, or auto")
     threads: int | None = setting(None, "number of PyTorch threads")
     autocast: bool = setting(False, "compute in bfloat16 where it is safe")
-    channels_last: bool = setting(True, "use the memory layout that is fast for convolutions")
+    channels_last: bool = setting(True, "channels-last memory layout, faster for convolutions")
     compile: bool = setting(False, "use torch.compile")
-    sync_batch_norm: bool = setting(False, "BatchNorm statistics over all processes")
+    sync_batch_norm: bool = setting(False, "compute BatchNorm statistics over all processes")
 
     eval_every: int = setting(1, "epochs between evaluations")
     log_every: int = setting(20, "steps between lines in metrics.jsonl")
@@ -183,11 +181,11 @@ class Settings:
         return self.steps or (max(1, round(self.epochs * batches)) if self.epochs else 0)
 
     def frozen_steps(self, batches: int) -> int:
-        """The steps at the beginning that train the similarity alone."""
+        """The number of initial steps that train only the similarity."""
         return 0
 
     def gives_up(self, evaluations: int) -> bool:
-        """Whether training ends early, after so many evaluations without a lower error."""
+        """Whether to stop early, after this many evaluations without a lower error."""
         return False
 
     def to_dict(self) -> dict[str, Any]:
@@ -206,7 +204,7 @@ class Settings:
 
 
 def check_kind(where: object, what: str, settings: Mapping[str, Any], kind: str) -> None:
-    """Raise if settings name another kind than ``kind``; settings without one are accepted."""
+    """Raise if settings have a kind other than ``kind``; settings without one are accepted."""
     got = settings.get("kind", kind)
     if got != kind:
         command = COMMANDS.get(got, got) if isinstance(got, str) else got
@@ -218,7 +216,7 @@ def check_kind(where: object, what: str, settings: Mapping[str, Any], kind: str)
 
 @cache
 def _types(cls: type[Settings]) -> dict[str, Any]:
-    """The type of each setting; to find them takes longer than to check them."""
+    """The type of each setting; finding them takes longer than checking them."""
     hints = get_type_hints(cls)
     return {setting.name: hints[setting.name] for setting in fields(cls)}
 

@@ -1,7 +1,7 @@
-"""Start from the weights of another run, and train the similarity alone at first (Section 4).
+"""Start from the weights of another run, and first train only the similarity (Section 4).
 
 The paper takes a trained network, adds similarities, trains these with all other weights fixed,
-and then perhaps everything.
+and then optionally everything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DATA = ("data", "data_dir", "image_size")
 
 
 def source_settings(source: Run) -> dict[str, Any]:
-    """What a run that starts from another one has in common with it, unless it is set."""
+    """The settings that a run takes from the one it starts from, unless they are set."""
     has_similarity = source.config.similarity != "none"
     names = (*_NETWORK, *_DATA, *(("similarity", *_SIMILARITY) if has_similarity else ()))
     return {name: getattr(source.config, name) for name in names}
@@ -60,9 +60,9 @@ def check_source(source: Run, config: TrainConfig, in_channels: int, image_size:
 
 
 def begin_with(model: nn.Module, source: Run, classes: tuple[str, ...]) -> bool:
-    """Give a network the weights of another run; whether its classifier stays a new one.
+    """Give a network the weights of another run; return whether its classifier stays new.
 
-    A similarity that the other network lacks keeps its first values. The classifier is taken if
+    A similarity that the other network lacks keeps its initial values. The classifier is taken if
     the classes are the same.
     """
     state = source.load_model().state_dict()
@@ -77,7 +77,7 @@ def begin_with(model: nn.Module, source: Run, classes: tuple[str, ...]) -> bool:
 
 
 def freeze(model: nn.Module, new_classifier: bool) -> None:
-    """Train the similarity alone, and a new classifier; other BatchNorm keeps its statistics."""
+    """Train only the similarity and a new classifier; other BatchNorm keeps its statistics."""
     freeze_backbone(model, None if new_classifier else [])
     inside = predictor_modules(model)
     for module in model.modules():

@@ -15,7 +15,7 @@ _SAME_SIGNAL = 3.0  # seconds
 
 @contextmanager
 def collect_stop_signals() -> Iterator[list[int]]:
-    """Collect Ctrl-C and SIGTERM in a list, so that a step is never interrupted.
+    """Collect Ctrl-C and SIGTERM in a list, so a step is never interrupted.
 
     Signals within a few seconds of the first count as one: schedulers signal every process, and
     torchrun passes the signal on. A later signal raises KeyboardInterrupt at once.

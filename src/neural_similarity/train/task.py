@@ -47,16 +47,16 @@ class Task(Protocol):
 
     @property
     def skips_parameters(self) -> bool:
-        """Whether the loss of a batch may leave some parameters out."""
+        """Whether the loss of a batch may omit some parameters."""
 
     def facts(self) -> dict[str, Any]:
         """What a run stores about its data; ``data_copies`` (fingerprints) must not change."""
 
     def network(self) -> nn.Module:
-        """A module that maps a batch to its loss and its error (a share), or None for the error."""
+        """A module that maps a batch to its loss and its error rate (or None)."""
 
     def freeze(self, frozen: bool) -> None:
-        """Train the similarity alone, or everything; the model is in training mode."""
+        """Train only the similarity, or everything; the model is in training mode."""
 
     def evaluate(self, world: World) -> dict[str, Any] | None:
         """The result of an evaluation, with ``error``; None if there is nothing to evaluate on."""

@@ -16,7 +16,7 @@ _SCALARS = ("loss", "error", "lr", "images_per_second")
 
 @contextmanager
 def tensorboard_events(folder: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that takes lines of metrics and writes them into ``folder/tensorboard``."""
+    """A function that writes lines of metrics into ``folder/tensorboard``."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

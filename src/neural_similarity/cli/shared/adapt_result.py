@@ -14,7 +14,7 @@ __all__ = ["print_result", "result_as_json"]
 
 
 def result_as_json(classifier: FewShotClassifier, out: Path) -> dict[str, Any]:
-    """The numbers that :func:`print_result` prints; ``accuracy`` is None if none was tested."""
+    """The numbers that :func:`print_result` prints; ``accuracy`` is None if nothing was tested."""
     validation = classifier.cross_validation_
     confusion = validation.confusion
     return {

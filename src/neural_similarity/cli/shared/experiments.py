@@ -1,7 +1,7 @@
 """The experiments of a clone, for ``nsl reproduce``.
 
 The package does not contain the experiments, so the library never imports them by name. They are
-loaded when a command needs them, from the clone that the library itself is in, and reached through
+loaded when a command needs them, from the clone that contains the library, and accessed through
 :class:`Experiments`.
 """
 
@@ -54,21 +54,21 @@ class Experiments(Protocol):
 
 
 def clone_folder() -> Path:
-    """The folder that the library would have been cloned into."""
+    """The root of the clone, if the library is in one."""
     import neural_similarity
 
     return Path(neural_similarity.__file__).resolve().parents[2]
 
 
 def load_experiments() -> Experiments:
-    """The experiments of the clone that the library is in, and no others."""
+    """The experiments of the clone that contains the library, and no others."""
     import neural_similarity
 
     from ...errors import RunError
 
     root = clone_folder()
     folder = root / "experiments"
-    # In a clone the library is in src; elsewhere the folder above may be anybody's.
+    # In a clone the library is in src; elsewhere the folder above may belong to anyone.
     is_clone = Path(neural_similarity.__file__).resolve().parents[1] == root / "src"
     if not (is_clone and (folder / "reproduce.py").is_file()):
         raise RunError(
@@ -79,7 +79,7 @@ def load_experiments() -> Experiments:
     with one_module(root, "experiments", first=True):
         package = importlib.import_module("experiments")
         places = [Path(place).resolve() for place in package.__path__]
-        if places != [folder]:  # somebody imported it before
+        if places != [folder]:  # it was already imported from elsewhere
             raise RunError(
                 f"nsl reproduce: expected the experiments in {folder}, got another module of that "
                 f"name ({', '.join(map(str, places))}). It hides ours. Run this in a process of "

@@ -1,4 +1,4 @@
-"""The few-shot methods, a line each, for ``nsl fewshot --help``.
+"""The few-shot methods, one line each, for ``nsl fewshot --help``.
 
 They are written here because help must appear at once, and importing the methods takes seconds.
 """

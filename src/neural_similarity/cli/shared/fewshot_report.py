@@ -48,7 +48,7 @@ def report_methods(runs: Mapping[str, FewShotRun], results: Results, folder: Pat
 
 
 def show_results(results: Sequence[Mapping[str, Any]]) -> None:
-    """Print a line for every test."""
+    """Print one line per test."""
     for result in results:
         print_line(
             f"{result['method']} {result['n_way']}-way {result['n_shot']}-shot: accuracy "
@@ -59,7 +59,7 @@ def show_results(results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def training_line(run: FewShotRun) -> None:
-    """Print the best validation accuracy, if there was a validation."""
+    """Print the best validation accuracy, if there was one."""
     evaluations = [line for line in run.metrics() if line["kind"] == "eval"]
     if evaluations:
         best = min(evaluations, key=lambda line: line["error"])

@@ -81,7 +81,7 @@ def run_tests(run: FewShotRun, tests: list[Trial], *, force: bool = False) -> li
 
 @contextmanager
 def stoppable(folder: Path, *again: object) -> Iterator[None]:
-    """On Ctrl-C, print one line that says how to continue, and end."""
+    """On Ctrl-C, print one line on how to continue, and exit."""
     try:
         yield
     except KeyboardInterrupt:
@@ -94,7 +94,7 @@ def stoppable(folder: Path, *again: object) -> Iterator[None]:
 
 
 class PlanBars:
-    """Progress bars of a plan: one at a time, for the training or the test that is under way."""
+    """Progress bars of a plan: one at a time, for the current training or test."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -149,5 +149,5 @@ def _single_config(settings: dict[str, Any]) -> FewShotConfig:
 
 
 def _shots(shots: list[int]) -> list[str]:
-    """The option that repeats these tests, unless they are the usual ones."""
+    """The option that repeats these tests, unless they are the default."""
     return [] if shots == USUAL_SHOTS else ["--shots", ",".join(map(str, shots))]

@@ -1,7 +1,7 @@
 """Import one module from a folder that is not on the path.
 
-Everything else is looked up as before. So a folder can give a command the module that the user
-named, and cannot slip in another one, such as a ``matplotlib.py`` of its own.
+Everything else is looked up as before. So a folder can provide the module that the user named, but
+cannot slip in another one, such as its own ``matplotlib.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def one_module(folder: Path, name: str, *, first: bool = False) -> Iterator[None
     Args:
         folder: where it may be.
         name: the one name that is looked up there.
-        first: whether it comes before a module of that name on the path, or after all of these.
+        first: whether it takes precedence over a module of that name on the path.
     """
     finder = _OneModule(folder, name)
     sys.meta_path.insert(0 if first else len(sys.meta_path), finder)

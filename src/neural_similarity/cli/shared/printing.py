@@ -1,7 +1,7 @@
 """Print on the terminal; the only place that does.
 
-Names of files and classes, and texts in files of others, may hold characters that a terminal takes
-for commands: they could clear the screen, or make a line say something else. So every line passes
+Names of files and classes, and text from other people's files, may hold characters that a terminal
+takes for commands: they could clear the screen, or change what a line says. So every line passes
 through :func:`printable`.
 """
 
@@ -21,15 +21,15 @@ __all__ = [
     "print_usage", "printable",
 ]  # fmt: skip
 
-# Control characters, separators of lines, marks that change the direction of writing, and halves
-# of characters, which stand for the bytes of a file name that is not UTF-8.
+# Control characters, line separators, marks that change the writing direction, and lone surrogates,
+# which stand for the bytes of a file name that is not UTF-8.
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def printable(text: object) -> str:
-    r"""Any text as one line that a terminal shows and does not obey.
+    r"""Any text as one line that a terminal shows without interpreting it.
 
     >>> print(printable("a\x1b[2Jb\nc"))
     a\x1b[2Jb\nc
@@ -56,17 +56,17 @@ def print_usage(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as one line of JSON, in which the letters of all languages can be read."""
+    """Print a value as one line of JSON, with non-ASCII characters unescaped."""
     line = json.dumps(value, ensure_ascii=False)
     print(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", line), flush=True)
 
 
 @contextmanager
 def others_print_to_stderr() -> Iterator[None]:
-    """Send to standard error what the code of others prints within the block.
+    """Redirect what other people's code prints within the block to standard error.
 
-    So standard output holds what the command says, and nothing else. That covers ``print``, and
-    also child processes, which write past Python.
+    So standard output holds only what the command prints. This covers ``print``, and also child
+    processes, which bypass Python.
     """
     sys.stdout.flush()
     with suppress(OSError):
@@ -82,7 +82,7 @@ def others_print_to_stderr() -> Iterator[None]:
 
 
 def log_to_stderr() -> None:
-    """Print what the library logs as lines on standard error."""
+    """Print the library's log messages on standard error."""
     logger = logging.getLogger("neural_similarity")
     if not any(isinstance(handler, _Handler) for handler in logger.handlers):
         logger.addHandler(_Handler(logging.WARNING))

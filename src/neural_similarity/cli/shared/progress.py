@@ -42,7 +42,7 @@ def progress_bar(*columns: Any) -> Iterator[Progress]:
 
 
 class StageBar:
-    """Shows the stage of a command; a stage without a total has a bar that moves all the time."""
+    """Shows the stage of a command; a stage without a total has an indeterminate bar."""
 
     def __init__(self, bar: Progress) -> None:
         self.bar, self.stage = bar, ""
@@ -86,7 +86,7 @@ class TrainingBar:
 
 
 class QueueBar:
-    """Shows what a queue of runs is doing now; the bar of a run that is over is removed."""
+    """Shows what a queue of runs is doing now; the bar of a finished run is removed."""
 
     def __init__(self, bar: Progress) -> None:
         self.bar, self.name = bar, ""

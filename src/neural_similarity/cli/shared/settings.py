@@ -17,7 +17,7 @@ __all__ = ["list_settings", "new_folder", "wanted_settings"]
 def wanted_settings(
     file: Path | None, options: dict[str, Any], sets: list[str], recipe: str | None = None
 ) -> dict[str, Any]:
-    """Settings of the recipe, then of the file, then options, then ``--set``: the last one wins."""
+    """Settings of the recipe, the file, the options and ``--set``; later ones take precedence."""
     from ...train.config import merge_settings, parse_setting, read_settings
 
     settings = {} if file is None else read_settings(file)

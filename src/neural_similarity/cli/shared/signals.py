@@ -18,7 +18,7 @@ INTERRUPTED = 130  # the exit code that shells use for Ctrl-C
 
 @contextmanager
 def says_on_interrupt(message: str) -> Iterator[None]:
-    """On Ctrl-C print a line on standard error, and end."""
+    """On Ctrl-C, print a line on standard error and exit."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Fetching data sets: where they come from, downloads that resume, archives that stay inside."""
+"""Fetching data sets: sources, downloads that resume, archives that stay inside their folder."""
 
 from .get import Got, find, get_data, verify
 

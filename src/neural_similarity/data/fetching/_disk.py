@@ -1,4 +1,4 @@
-"""What fetching and unpacking do to the disk: one process at a time, and errors in one sentence."""
+"""Disk access of fetching and unpacking: one process at a time, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["append", "exclusive", "length", "writing"]
 
 @contextmanager
 def exclusive(part: Path) -> Iterator[FileIO]:
-    """A file to append to, for this process alone; if it is still empty at the end, it goes.
+    """A file to append to, only for this process; removed if it is still empty at the end.
 
-    The lock is one of the system, on the file itself: it ends with its process, however that ends.
+    The operating system locks the file itself: the lock ends with its process, however that ends.
     """
     with writing("fetch", part):
         part.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def exclusive(part: Path) -> Iterator[FileIO]:
 
 @contextmanager
 def writing(where: str, target: Path) -> Iterator[None]:
-    """Say of an error of the disk what was to be written, and what to do."""
+    """Turn a disk error into a FetchError that names the target and says what to do."""
     try:
         yield
     except gzip.BadGzipFile:  # an OSError too, and not the disk's fault
@@ -47,7 +47,7 @@ def writing(where: str, target: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = "Free some space" if full else "Choose a folder that can be written (--data-dir)"
-        # What mkdir says of a file that stands where a folder should.
+        # What mkdir raises if a file is where a folder should be.
         taken = isinstance(error, FileExistsError)
         reason = "a file in place of its folder" if taken else error.strerror or error
         raise FetchError(
@@ -57,14 +57,14 @@ def writing(where: str, target: Path) -> Iterator[None]:
 
 
 def append(file: FileIO, chunk: bytes) -> None:
-    """Write all of it: a file without buffer may take less at a time."""
+    """Write all of it: an unbuffered file may take less at a time."""
     rest = memoryview(chunk)
     while rest:
         rest = rest[file.write(rest) :]
 
 
 def length(file: FileIO) -> int:
-    """Bytes that are in it."""
+    """The size of the file in bytes."""
     return os.fstat(file.fileno()).st_size
 
 

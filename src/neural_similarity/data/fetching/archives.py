@@ -1,7 +1,7 @@
 """Unpack an archive from the network: only plain files, only below its folder, whole or not at all.
 
-Every member is looked at before the first is written. Files are copied by hand, so owners, modes
-and links of the archive never reach the disk.
+Every member is checked before the first is written. Only contents are copied, so owners, modes and
+links of the archive never reach the disk.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def unpack(
     replace: bool = False,
     limit: int = LIMIT,
 ) -> None:
-    """Unpack a tar, tar.gz or zip file that holds a folder named as ``target``.
+    """Unpack a tar, tar.gz or zip file that contains a folder with the name of ``target``.
 
     Args:
         archive: the file; its kind is read from its first bytes.
-        target: the folder to make. What else the archive holds is left out.
-        replace: replace a folder that is there already; otherwise that is an error.
-        limit: bytes that the members may have together, as they declare.
+        target: the folder to create. Anything else in the archive is skipped.
+        replace: replace an existing folder; otherwise that is an error.
+        limit: the most bytes that the members may declare in total.
     """
     archive, target = Path(archive), Path(target)
 
@@ -78,7 +78,7 @@ def unpack(
 
 @dataclass(frozen=True)
 class _Member:
-    """A member of an archive of any kind; ``strange`` says what it is if not a file or folder."""
+    """A member of any archive; ``strange`` says what it is if neither a file nor a folder."""
 
     name: str
     size: int
@@ -114,7 +114,7 @@ def _of_zip(zipped: zipfile.ZipFile) -> Iterator[_Member]:
         plain = stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR)
         strange = "" if plain else "a link" if stat.S_ISLNK(mode) else "a device"
         yield _Member(
-            # zipfile tidies what `filename` says on some systems; the original is what we judge.
+            # zipfile changes `filename` on some systems; we check the original.
             info.orig_filename,
             info.file_size,
             info.is_dir(),
@@ -128,7 +128,7 @@ def _of_tar(tar: tarfile.TarFile) -> Iterator[_Member]:
         plain = info.isreg() or info.isdir()
         strange = "" if plain else "a link" if info.issym() or info.islnk() else "a device"
         yield _Member(info.name, info.size, info.isdir(), strange, partial(_tar_file, tar, info))
-    # A tar ends before its gz does, and at the end of that stands the checksum of the whole.
+    # A tar ends before its gzip stream, whose end has the checksum of the whole.
     while tar.fileobj is not None and tar.fileobj.read(1 << 20):
         pass
 
@@ -147,7 +147,7 @@ def _checked(
     total = 0
     for member in members:
         path = PurePosixPath(member.name)
-        # On some systems a backslash parts folders and a colon follows the name of a drive.
+        # On some systems a backslash separates folders and a colon follows a drive letter.
         climbs = ".." in path.parts or not set("\\:\0").isdisjoint(member.name)
         wrong = member.strange or (
             "an absolute path" if path.is_absolute() else "a path that leaves the folder" * climbs

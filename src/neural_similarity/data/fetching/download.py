@@ -1,7 +1,7 @@
 """Download one file: resumed where it stopped, verified, moved into place whole or not at all.
 
-What has come so far stands in ``<target>.part``. A checksum decides at the end, so the server may
-be any: one that cannot resume, one that drops the connection, one that answers with its own page.
+What has arrived so far is in ``<target>.part``. A checksum decides at the end, so any server will
+do: one that cannot resume, one that drops the connection, one that answers with its own page.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ._disk import append, exclusive, length, writing
 __all__ = ["Progress", "digest", "fetch_file", "fetched_archive", "remove_whole_part"]
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are here and, if known, the bytes there will be."""
+"""Called with the number of bytes received and, if known, the total."""
 
 PAUSES = (1.0, 2.0, 4.0)
-"""Seconds to wait before another attempt; as many attempts in a row may bring nothing new."""
+"""Seconds to wait before each retry; as many attempts in a row may make no progress."""
 
 TIMEOUT = 30.0
 _CHUNK = 1 << 18
@@ -48,14 +48,14 @@ def fetch_file(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> bool:
-    """Bring ``url`` to ``target``; tell whether anything had to be brought.
+    """Download ``url`` to ``target``; return whether anything had to be downloaded.
 
     Args:
         url: ``https``, ``http`` or ``file``.
-        target: a file; its folder is made if need be.
+        target: a file; its folder is created if necessary.
         checksum: ``"md5:<hex>"`` or ``"sha256:<hex>"``.
-        size: in bytes, if known; another file is then refused before it is read.
-        replace: replace a file that is there already and is another; otherwise that is an error.
+        size: in bytes, if known; a file of another size is then refused before it is read.
+        replace: replace an existing file with other content; otherwise that is an error.
         progress: see :data:`Progress`.
     """
     target = Path(target)
@@ -78,18 +78,17 @@ def fetched_archive(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[Path]:
-    """A file with the content of ``url``, to unpack within the block; afterwards it goes.
+    """A file with the content of ``url``, to unpack within the block; afterwards it is removed.
 
-    If the block fails or the process is killed, the part stays and is taken up again next time. No
-    other process can have it meanwhile. A file that somebody put at ``target`` is used, and stays.
+    If the block fails or the process is killed, the part stays and is resumed next time. No other
+    process can use it meanwhile. A file that somebody put at ``target`` is used, and stays.
 
     Args:
         url: ``https``, ``http`` or ``file``.
         target: where somebody may have put the file.
         checksum: ``"md5:<hex>"`` or ``"sha256:<hex>"``.
-        size: in bytes, if known; another file is then refused before it is read.
-        replace: leave a file at ``target`` that is another out of account; otherwise that is an
-            error.
+        size: in bytes, if known; a file of another size is then refused before it is read.
+        replace: ignore a file at ``target`` with other content; otherwise that is an error.
         progress: see :data:`Progress`.
     """
     target = Path(target)
@@ -102,7 +101,7 @@ def fetched_archive(
 
 
 def remove_whole_part(target: Path, checksum: str) -> None:
-    """Remove what :func:`fetched_archive` left of a file, if all of it had come."""
+    """Remove the part that :func:`fetched_archive` left of a file, if it is complete."""
     part = _part_of(target)
     if part.is_file():
         with exclusive(part):
@@ -127,12 +126,12 @@ def _whole_part(
     replace: bool,
     progress: Progress | None,
 ) -> Iterator[FileIO | None]:
-    """The part with all of the file, for this process alone; None if ``target`` is there."""
+    """The complete part, only for this process; None if ``target`` exists."""
     if _is_there(url, target, checksum, replace):
         yield None
         return
     with exclusive(_part_of(target)) as file:
-        # Whoever held the lock a moment ago may have finished.
+        # The process that held the lock before may have finished.
         if _is_there(url, target, checksum, replace):
             yield None
             return
@@ -152,14 +151,14 @@ def _complete(
     size: int | None,
     progress: Progress | None,
 ) -> None:
-    """Bring what a part lacks, and verify it."""
+    """Download what a part lacks, and verify it."""
     part, here = _part_of(target), length(file)
     if here and size in (None, here) and digest(part, checksum) == checksum:
-        return  # whole already: the process was killed after it
+        return  # complete already: the process was killed after that
     _transfer(url, target, file, size, progress)
     got = digest(part, checksum)
     if got != checksum and here:
-        # The beginning may be of an older file than the rest: once more, from the start.
+        # The beginning may come from an older file than the rest: start again.
         file.truncate(0)
         _transfer(url, target, file, size, progress)
         got = digest(part, checksum)
@@ -168,7 +167,7 @@ def _complete(
 
 
 class _DroppedError(Exception):
-    """The connection ended early; another attempt may bring the rest."""
+    """The connection ended early; another attempt may get the rest."""
 
 
 def _is_there(url: str, target: Path, checksum: str, replace: bool) -> bool:
@@ -190,7 +189,7 @@ def _is_there(url: str, target: Path, checksum: str, replace: bool) -> bool:
 def _transfer(
     url: str, target: Path, file: FileIO, size: int | None, progress: Progress | None
 ) -> None:
-    """Attempt after attempt, until the file is whole or some in a row bring nothing new."""
+    """Try until the file is complete or several attempts in a row make no progress."""
     most, failures = length(file), 0
     while True:
         try:
@@ -212,7 +211,7 @@ def _transfer(
 def _receive(
     url: str, target: Path, file: FileIO, size: int | None, progress: Progress | None
 ) -> None:
-    """One attempt: ask for what is missing and append it."""
+    """One attempt: request what is missing and append it."""
     done = length(file)
     if done and done == size:
         return
@@ -238,7 +237,7 @@ def _receive(
 
 @contextmanager
 def _opened(request: Request, target: Path, file: FileIO) -> Iterator[Any]:
-    """The server's answer; what never gets better is an error at once."""
+    """The server's response; a permanent failure is an error immediately."""
     try:
         response = urlopen(request, timeout=TIMEOUT)
     except HTTPError as error:
@@ -275,7 +274,7 @@ def _read(response: Any) -> bytes:
 
 
 def _continues(response: Any, done: int) -> bool:
-    """Whether the answer begins where we stopped; a server may also send everything again."""
+    """Whether the response begins where we stopped; a server may also send everything again."""
     begins: str = response.headers.get("Content-Range", "")
     return response.status == 206 and begins.startswith(f"bytes {done}-")
 

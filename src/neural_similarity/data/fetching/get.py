@@ -1,4 +1,4 @@
-"""Bring a data set below the data directory: fetch, verify, unpack; what is there stays."""
+"""Get a data set into the data directory: fetch, verify, unpack; existing files stay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .sources import SOURCES, RemoteFile, Source
 __all__ = ["Callback", "Got", "find", "get_data", "verify"]
 
 Callback = Callable[[str, int, int | None], None]
-"""Called with a file's name, the bytes that are here and, if known, the bytes there will be."""
+"""Called with a file's name, the number of bytes received and, if known, the total."""
 
 State = Literal["made", "fetched", "verified", "there", "other"]
 
@@ -30,7 +30,7 @@ State = Literal["made", "fetched", "verified", "there", "other"]
 class Got:
     """Where a data set is, and what was done.
 
-    ``state`` is ``"made"`` (nothing to fetch), ``"fetched"``, or of what was there already
+    ``state`` is ``"made"`` (nothing to fetch), ``"fetched"``, or, for what was there already,
     ``"verified"`` (as published), ``"other"`` (not as published, and left alone) or ``"there"``
     (nothing is published to compare with).
     """
@@ -50,8 +50,8 @@ def get_data(
 
     Args:
         name: one of ``SOURCES``.
-        data_dir: where data sets are; made if need be.
-        force: fetch what is there and cannot be verified again, and replace it.
+        data_dir: the folder of data sets; created if necessary.
+        force: fetch and replace existing files that cannot be verified.
         callback: see :data:`Callback`.
     """
     _check.known_name("data get", "name", name, SOURCES)
@@ -71,7 +71,7 @@ def get_data(
             f"data get: expected a data set that can be fetched, got {name!r}. {info.by_hand} "
             f"Its place below {root}: {info.layout}."
         )
-    # All is looked at before anything is fetched, so that an error comes at once.
+    # Everything is checked before anything is fetched, so that errors come early.
     wanted = [file for file in source.files if force or not _is_done(source, file, root)]
     for file in wanted:
         _fetch(file, root / file.place, force, callback)
@@ -87,7 +87,7 @@ def find(source: Source, data_dir: Path) -> Path | None:
 
 
 def verify(source: Source, folder: Path) -> State:
-    """Compare the files in a folder with the checksums that are published."""
+    """Compare the files in a folder with the published checksums."""
     known = {folder / name: checksum for name, checksum in source.names.items() if checksum}
     if not known or not all(path.exists() for path in known):
         return "there"
@@ -103,7 +103,7 @@ def _exists(path: Path, checksum: str) -> bool:
 
 
 def _is_done(source: Source, file: RemoteFile, root: Path) -> bool:
-    """Whether an archive has been unpacked before; of a single file, fetching finds that out."""
+    """Whether an archive has been unpacked before; for a single file, fetching checks that."""
     place = root / file.place
     if not file.archive or not place.exists():
         return False
@@ -117,10 +117,10 @@ def _is_done(source: Source, file: RemoteFile, root: Path) -> bool:
 
 
 def _remove_leftovers(source: Source, root: Path) -> None:
-    """Remove what a process left that was killed after all was in place."""
+    """Remove what is left of a process that was killed after everything was in place."""
     for file in (file for file in source.files if file.archive):
         place = root / file.place
-        with suppress(OSError, FetchError):  # it cannot be written, or another process fetches
+        with suppress(OSError, FetchError):  # it cannot be written, or another process is fetching
             settle(place.parent)
             remove_whole_part(place.with_name(file.name), file.checksum)
 

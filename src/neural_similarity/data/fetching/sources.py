@@ -1,8 +1,8 @@
 """Where every data set comes from: addresses, checksums, and where files go below ``--data-dir``.
 
 Addresses and checksums are those that the authors publish (CIFAR's page, Fashion-MNIST's README)
-and that torchvision names too (``datasets/cifar.py``, ``mnist.py``, ``omniglot.py``), as are
-the checksums of CIFAR's single files; lengths are those that the servers announce.
+and that torchvision uses too (``datasets/cifar.py``, ``mnist.py``, ``omniglot.py``), as are the
+checksums of CIFAR's individual files; lengths are those that the servers report.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RemoteFile:
     """A file to fetch.
 
     Args:
-        url: its home.
+        url: its address.
         checksum: ``"md5:<hex>"`` or ``"sha256:<hex>"``.
         place: where it goes below the data directory: the file itself, or, for an archive, the
             folder it holds.
@@ -44,13 +44,13 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Source:
-    """How a data set is had.
+    """How to get a data set.
 
     Args:
-        files: what to fetch; nothing if it cannot be fetched.
+        files: what to fetch; empty if it cannot be fetched.
         folders: where its readers look, below the data directory; it is fetched to the first.
         names: the files and folders that must be in one of these, with their checksums or ``""``.
-            Nothing, if the data set is made and not read.
+            Empty if the data set is made and not read.
     """
 
     files: tuple[RemoteFile, ...] = ()
@@ -65,7 +65,7 @@ def _cifar(classes: int, folder: str, md5: str, size: int, members: dict[str, st
 
 
 def _fashion(files: dict[str, tuple[str, int]]) -> Source:
-    # The authors' address is one without https; the checksum is what vouches for a file.
+    # The authors' address has no https; the checksum protects the file.
     home = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
     return Source(
         tuple(
@@ -143,4 +143,4 @@ SOURCES = {
     "imagenet": Source(folders=("imagenet", ""), names={"train": "", "val": ""}),
     "imagefolder": Source(folders=("",), names={"train": ""}),
 }
-"""By name; a test, or a mirror, may put another :class:`Source` in."""
+"""By name; a test or a mirror may put in another :class:`Source`."""

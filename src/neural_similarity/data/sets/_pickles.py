@@ -1,12 +1,12 @@
-"""Pickles of arrays, numbers and words, and of nothing else.
+"""Read pickles of arrays, numbers and strings, and of nothing else.
 
 A pickle is a program: loading an unknown one runs its code. CIFAR's batches are dictionaries of
-words, numbers, arrays, and lists of words or numbers. This reads exactly that, one instruction
-after the other, and refuses everything else. Python's own unpickler runs none of it:
+strings, numbers, arrays, and lists of strings or numbers. This reads exactly that, one instruction
+at a time, and refuses everything else. Python's own unpickler is not used.
 
-- A list holds no list, so that neither nesting nor shared parts can grow without end.
-- An array is made here from its bytes. NumPy's own would follow what the file says about its dtype,
-  and so take bytes for the addresses of objects.
+- A list contains no list, so neither nesting nor shared parts can grow without limit.
+- An array is made here from its bytes. NumPy would trust the dtype in the file, and so take bytes
+  for the addresses of objects.
 - The size of the file and the number of instructions are limited, and so is the work.
 """
 
@@ -36,7 +36,7 @@ _SCALARS = (str, bytes, int, float, type(None))  # True and False are int, too
 
 
 def read_plain_pickle(path: Path) -> dict[str, Any]:
-    """The dictionary in a pickle of arrays, numbers, words and lists of these."""
+    """The dictionary in a pickle of arrays, numbers, strings and lists of these."""
     try:
         content = _read(path)
     except (OSError, MemoryError):
@@ -59,7 +59,7 @@ class _Array:
 
 
 class _DType:
-    """The kind of numbers of an array, one of :data:`_DTYPES`, and the order of its bytes."""
+    """The dtype of an array, one of :data:`_DTYPES`, and its byte order."""
 
     order = "="
 
@@ -104,7 +104,7 @@ def _read(path: Path) -> Any:
 
 
 class _Reader:
-    """Follows the instructions of a pickle. Values are on a stack; marks set parts of it aside."""
+    """Interprets the instructions of a pickle. Values are on a stack; marks set parts aside."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -250,7 +250,7 @@ def _function(module: Any, name: Any) -> _Function:
 
 
 def _call(function: Any, arguments: Any) -> Any:
-    """What the functions do that a pickle may call."""
+    """Do what one of the functions does that a pickle may call."""
     if function is _ENCODE:  # how Python 3 writes bytes for Python 2; other codecs can do more
         text, codec = arguments
         _known("codec", ("latin1", "latin-1"), codec)
@@ -266,7 +266,7 @@ def _call(function: Any, arguments: Any) -> Any:
 
 
 def _array(version: Any, shape: Any, dtype: Any, is_fortran: Any, content: Any) -> np.ndarray:
-    """An array from its bytes; it must not be written to."""
+    """An array from its bytes; read-only."""
     if isinstance(content, str):  # Python 2 did not tell bytes from text
         content = content.encode("latin1")
     if not (isinstance(dtype, _DType) and isinstance(content, bytes)):
@@ -280,7 +280,7 @@ def _array(version: Any, shape: Any, dtype: Any, is_fortran: Any, content: Any) 
 
 
 def _finished(value: Any) -> Any:
-    """A value of the dictionary, arrays as such."""
+    """A value of the dictionary, with arrays as NumPy arrays."""
     if not isinstance(value, _Array):
         return value
     if value.values is None:

@@ -47,7 +47,7 @@ _AT_A_TIME = 2048
 
 
 def draw_glyphs(glyphs: Glyphs, instances: int, seed: int) -> MemorySet:
-    """``instances`` images of every class, one class after the other."""
+    """``instances`` images of every class, class by class."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.cat([_take_turns(faces, instances, generator) for faces in glyphs.faces])
     pieces = [_vary(glyphs.drawings[piece], generator) for piece in rows.split(_AT_A_TIME)]

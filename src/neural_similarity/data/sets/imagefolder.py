@@ -1,4 +1,4 @@
-"""Your own images, one folder per class; without a folder ``train``, they are split here."""
+"""Your own images, one folder per class; without a ``train`` folder, they are split here."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""BatchNorm by the statistics of the batch, such that its second derivatives take few passes.
+"""BatchNorm with batch statistics, whose second derivatives take few passes.
 
-PyTorch's BatchNorm has a second derivative of some thirty passes over the map. Here the statistics
-are an operation of their own, whose gradient is ``a + b x`` for each channel. What remains is a
-scale and a shift. They come after the 2×2 max pooling that follows, if there is one: the two
+The second derivative of PyTorch's BatchNorm takes about thirty passes over the map. Here the
+statistics are a separate operation, whose gradient is ``a + b x`` for each channel. What remains is
+a scale and a shift. They come after the 2×2 max pooling that follows, if there is one: the two
 commute where the scale is positive, and the pooled map is a quarter of the size.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["fast_batch_norm"]
 
 
 def fast_batch_norm(backbone: nn.Module) -> AbstractContextManager[None]:
-    """Within, each BatchNorm that takes the statistics of the batch computes them as said above.
+    """Within the block, each BatchNorm that uses batch statistics computes them as above.
 
     Results, gradients of any order and running statistics are those of PyTorch.
     """
@@ -42,7 +42,7 @@ def _forwards(backbone: nn.Module) -> Iterator[tuple[nn.Module, Forward]]:
 
 
 def _pairs(sequence: nn.Sequential) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """A BatchNorm and the max pooling that comes right after it."""
+    """Each BatchNorm with the max pooling right after it."""
     for norm, pool in pairwise(sequence):
         pools = type(pool) is nn.MaxPool2d and not pool.return_indices and called_plainly(pool)
         if pools and _can_be_fast(norm):
@@ -90,7 +90,7 @@ def _norm(norm: nn.BatchNorm2d, pool: nn.MaxPool2d | None, input: Tensor) -> Ten
 
 
 def _takes(norm: nn.BatchNorm2d, input: Tensor) -> bool:
-    """Whether the input is the usual one; PyTorch converts or refuses the others."""
+    """Whether the input is the usual kind; PyTorch converts or refuses others."""
     return input.dim() == 4 and input.dtype == norm.weight.dtype and input[:, :1].numel() > 1
 
 

@@ -1,10 +1,10 @@
-"""Episodes of a plain chain of convolutions, tuned by compiled code.
+"""Episodes tuned by compiled code, for backbones that are a plain chain of convolutions.
 
-A chain is what CNN-4 is: convolutions, each with BatchNorm, ReLU and perhaps 2×2 max pooling. A
-step of tuning then needs neither autograd nor a map in memory: compiled code takes every image
-forward and backward through all layers (:mod:`neural_similarity.ops.episode_chain`). Layers below
-the first one that is tuned are computed once. Other backbones, and machines without a compiler, go
-the general way of :mod:`.many_episodes`, whose results are the same.
+CNN-4 is such a chain: convolutions, each with BatchNorm, ReLU and perhaps 2×2 max pooling. A tuning
+step then needs neither autograd nor a map in memory: compiled code takes every image forward and
+backward through all layers (:mod:`neural_similarity.ops.episode_chain`). Layers below the first
+tuned one are computed once. Other backbones, and machines without a compiler, use the general path
+of :mod:`.many_episodes`, whose results are the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .many_episodes import ManyEpisodes, fixed_norm
 
 __all__ = ["Chain", "find_chain"]
 
-_NO_EFFECT = (nn.Identity, nn.Dropout, nn.Dropout2d, nn.Flatten)  # on features, in evaluation
+_NO_EFFECT = (nn.Identity, nn.Dropout, nn.Dropout2d, nn.Flatten)  # on features, in evaluation mode
 _STEPS = (nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d, nn.ReLU)
 
 
@@ -35,7 +35,7 @@ class _Layer:
     path: str
     """Its name if it is tuned, else empty."""
     weight: Tensor
-    """W if M is one diagonal for the layer or is not tuned; empty where M is anything else."""
+    """W if M is one diagonal for the layer or is not tuned; empty otherwise."""
     factors: str
     """The name of this diagonal; empty if there is none."""
     scale: Tensor
@@ -64,7 +64,7 @@ class Chain:
             for module in self._below:
                 maps = module(maps)
         maps = maps.unflatten(0, images.shape[:2]).movedim(2, -1)
-        return maps.contiguous().movedim(-1, 2)  # channels last, once for all steps
+        return maps.contiguous().movedim(-1, 2)  # channels-last, once for all steps
 
     @torch.no_grad()
     def features(self, tensors: dict[str, Tensor], inputs: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Chain:
         self, tensors: dict[str, Tensor], classifier: Sequence[Tensor], inputs: Tensor,
         labels: Tensor, rows: Tensor,
     ) -> tuple[dict[str, Tensor], list[Tensor]]:  # fmt: skip
-        """Gradients of the mean cross-entropy of some images: of all tensors, of the classifier.
+        """Gradients of the mean cross-entropy of some images, for all tensors and the classifier.
 
         Args:
             tensors: the parameters behind the similarities, by name, each ``(B, ...)``.
@@ -111,7 +111,7 @@ class Chain:
         return gradients, [of_weight, of_bias]
 
     def _kernels(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """``MᵀW (B, O, C, kh, kw)`` of every layer whose M is no single diagonal."""
+        """``MᵀW (B, O, C, kh, kw)`` of every layer whose M is not a single diagonal."""
         return {
             path: vmap(lambda own, path=path: self._episodes.kernel(path, own))(
                 {name: tensors[name] for name in names}
@@ -146,7 +146,7 @@ def find_chain(episodes: ManyEpisodes, tensors: dict[str, Tensor], images: Tenso
     Args:
         episodes: the backbone.
         tensors: the tuned parameters, by name.
-        images: some ``(n, C, H, W)``, to try it out.
+        images: a few ``(n, C, H, W)``, to try it on.
     """
     if not can_run_chain(images):
         return None
@@ -170,11 +170,11 @@ def find_chain(episodes: ManyEpisodes, tensors: dict[str, Tensor], images: Tenso
 
 
 def _in_a_row(backbone: nn.Module, images: Tensor) -> list[nn.Module]:
-    """The modules that images pass through, if each takes what the one before returned."""
+    """The modules that images pass through, if each takes the output of the one before."""
     calls: list[tuple[nn.Module, object, object]] = []
 
     def record(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
-        calls.append((module, inputs[0] if inputs else None, output))  # None: it came by name
+        calls.append((module, inputs[0] if inputs else None, output))  # None: given as a keyword
 
     handles = [
         module.register_forward_hook(record)
@@ -195,7 +195,7 @@ def _in_a_row(backbone: nn.Module, images: Tensor) -> list[nn.Module]:
 
 
 def _grouped(modules: list[nn.Module], paths: dict[nn.Conv2d, str]) -> Iterator[_Layer | None]:
-    """The layers of a chain; None for what is none."""
+    """The layers of a chain; None for anything else."""
     rest = modules
     while rest:
         conv, *rest = rest
@@ -233,7 +233,7 @@ def _layer(
 
 
 def _diagonal(path: str, conv: nn.Conv2d) -> tuple[str, Tensor]:
-    """The name of the one diagonal that all kernels of a layer share, and W; else nothing."""
+    """The name of the one diagonal that all kernels of a layer share, and W; otherwise empty."""
     similarity = static_similarities(conv)["weight"]
     weight = conv.get_submodule("parametrizations.weight")
     single = len(list(weight.children())) == 1 and similarity.scope == "layer"

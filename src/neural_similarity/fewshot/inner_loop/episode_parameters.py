@@ -1,4 +1,4 @@
-"""Parameters of one episode in place of the network's own, which stay as they are."""
+"""Parameters of one episode in place of the network's, which do not change."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = [
 Tensors = dict[str, Tensor]
 """Parameters of the backbone by name, and the episode's classifier."""
 
-# No parameter of a module has a name with a colon.
+# Names of module parameters never contain a colon.
 WEIGHT, BIAS = "classifier:weight", "classifier:bias"
 
 
 def scores_with(network: FewShotNetwork, tensors: Tensors, images: Tensor) -> Tensor:
-    """Scores ``(N, n_way)`` of the network's backbone with these tensors in place of its own."""
+    """Scores ``(N, n_way)`` of the backbone with these tensors in place of its parameters."""
     own = {name: tensor for name, tensor in tensors.items() if name not in (WEIGHT, BIAS)}
     features = functional_call(network.backbone, own, (images,)).flatten(1)
     return F.linear(features, tensors[WEIGHT], tensors[BIAS])

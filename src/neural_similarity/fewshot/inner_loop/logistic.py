@@ -4,9 +4,9 @@ Every problem minimises the convex function
 
 .. math:: f(V) = \sum_i w_i \, \mathrm{CE}(V^\top x_i, y_i) + \frac12 \sum_j \rho_j \|V_j\|^2
 
-by conjugate gradients. A direction's scores are computed once, so its best step needs no further
-product of matrices. In the basis of :func:`principal_basis` the Hessian is almost diagonal, and
-its diagonal is the preconditioner.
+by conjugate gradients. A direction's scores are computed once, so its line search needs no further
+matrix product. In the basis of :func:`principal_basis` the Hessian is almost diagonal, and its
+diagonal is the preconditioner.
 
 Shapes: E support sets share labels. Each has n images, r coordinates, P problems, which differ in
 weights and penalties, and K classes: ``V (E, r, P, K)``.
@@ -21,19 +21,19 @@ from torch import Tensor
 
 __all__ = ["minimise_cross_entropy", "principal_basis"]
 
-_LEAST = 1e-10  # share of the largest eigenvalue, below which a direction is rounding alone
-_RESTART = 15  # steps after which the preconditioner is computed again
+_LEAST = 1e-10  # share of the largest eigenvalue, below which a direction is only rounding
+_RESTART = 15  # steps after which the preconditioner is recomputed
 _LINE_STEPS = 8
-_ROUGHLY = 0.1  # share of the first slope at which a step is good enough
-_LONGEST = 1e3  # where f is flat, Newton's method would leap out of all numbers
+_ROUGHLY = 0.1  # share of the initial slope at which a step is good enough
+_LONGEST = 1e3  # where f is flat, Newton's method would overflow
 
 
 def principal_basis(features: Tensor) -> Tensor:
     """An orthonormal basis ``(..., D, r)`` of the span of features ``(..., n, D)``.
 
     In it the coordinates of the features are uncorrelated, and r is at most n and D: a classifier
-    with an L2 penalty is a combination of the features, so it loses nothing. Directions in which
-    the features do not differ from zero have a zero vector in the basis.
+    with an L2 penalty is a combination of the features, so nothing is lost. Directions in which the
+    features are zero have a zero vector in the basis.
 
     >>> basis = principal_basis(torch.eye(3, 1000, dtype=torch.float64))
     >>> basis.shape, bool(torch.allclose(basis.mT @ basis, torch.eye(3, dtype=basis.dtype)))
@@ -62,18 +62,18 @@ def minimise_cross_entropy(
     tolerance: float = 5e-6,
     steps: int = 500,
 ) -> Tensor:
-    """The V ``(E, r, P, K)`` of least cross-entropy plus penalty.
+    """The V ``(E, r, P, K)`` that minimises cross-entropy plus penalty.
 
     Args:
         X: ``(E, n, r)``, coordinates of the images.
         labels: ``(n,)``.
         weights: ``(n, P)``; zero leaves an image out.
-        penalties: ρ of every coordinate and problem, of a shape that expands to ``(E, r, P)``;
+        penalties: ρ of every coordinate and problem, in a shape that broadcasts to ``(E, r, P)``;
             above zero, except for at most one coordinate, a bias.
-        start: V to begin with.
-        tolerance: the length of the gradient to end at, as a share of its length at V = 0, in the
-            metric of the preconditioner.
-        steps: the most steps.
+        start: the initial V.
+        tolerance: the gradient norm to stop at, as a share of that at V = 0, in the metric of the
+            preconditioner.
+        steps: the maximum number of steps.
     """
     classes = start.shape[-1]
     targets = torch.eye(classes, dtype=X.dtype, device=X.device)[labels].unsqueeze(1)
@@ -91,7 +91,7 @@ def minimise_cross_entropy(
     V, scores = start, products(X, start)
     likely = scores.softmax(-1)
     direction = before = length_before = torch.zeros_like(V[:1, :1, :1, :1])
-    # A problem that is solved stays as it is: its result must not depend on the others.
+    # A solved problem is left alone: its result must not depend on the others.
     solved = torch.zeros_like(enough, dtype=torch.bool)
     for step in range(steps):
         gradient = products(X.mT, (likely - targets) * weight) + penalty * V
@@ -105,7 +105,7 @@ def minimise_cross_entropy(
         if bool(solved.all()):
             break
         if not again:
-            # Polak and Ribière; never a direction that leads uphill.
+            # Polak–Ribière; never an ascent direction.
             share = (length - _dot(before, downhill)).clamp(min=0) / length_before
             direction = share * direction - downhill
             direction = torch.where(_dot(direction, gradient) < 0, direction, -downhill)
@@ -130,12 +130,12 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """f along a direction, as a function of the step's size ``(E, 1, P, 1)``; it is convex.
+    """f along a direction, as a function of the step size ``(E, 1, P, 1)``; it is convex.
 
     Args:
-        scores, change: of the images, at size zero, and their change with the size.
+        scores, change: of the images, at step size zero, and their change with the step size.
         weight: of the images.
-        slope, bend: the derivative at zero without the softmax's part, and how much it grows.
+        slope, bend: the derivative at zero without the softmax term, and how fast it grows.
     """
 
     scores: Tensor
@@ -154,10 +154,10 @@ class _Line:
         return first, second.clamp(min=torch.finfo(size.dtype).tiny)
 
     def minimum(self, likely: Tensor) -> tuple[Tensor, Tensor]:
-        """The best size by Newton's method, roughly, and the probabilities there.
+        """The approximately best step size by Newton's method, and the probabilities there.
 
-        ``likely`` are the probabilities at size zero. Up to ``low`` the function falls, so a step
-        of that size is never too long.
+        ``likely`` are the probabilities at size zero. Up to ``low`` the function decreases, so a
+        step of that size is never too long.
         """
         size = torch.zeros_like(self.bend)
         first, second = self.derivatives(size, likely)
@@ -165,7 +165,7 @@ class _Line:
         low, high = size, torch.full_like(size, torch.inf)
         for _ in range(_LINE_STEPS):
             better = torch.minimum(size - first / second, _LONGEST * (1 + low))
-            # Newton's method may leave the interval; its middle does not.
+            # Newton's method may leave the interval; then use the midpoint.
             better = torch.where((low <= better) & (better < high), better, (low + high) / 2)
             size = torch.where(first.abs() <= enough, size, better)
             likely = (self.scores + size * self.change).softmax(-1)

@@ -1,8 +1,8 @@
-"""Many episodes in one pass through the backbone, each with similarities of its own.
+"""Many episodes in one pass through the backbone, each with its own similarities.
 
-Episodes share the kernels W and differ in M alone. So their images form one batch, which goes
-through all layers as usual. Only layers with a similarity treat the episodes separately: there the
-images of an episode meet its own MᵀW.
+Episodes share the kernels W and differ only in M. So their images form one batch, which goes
+through all layers as usual. Only layers with a similarity treat the episodes separately: there each
+episode has its own MᵀW.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ManyEpisodes:
     """A backbone for several episodes at once.
 
     Args:
-        backbone: in evaluation mode. The statistics of its BatchNorm are read here, so later
+        backbone: in evaluation mode. The statistics of its BatchNorm are read once, so later
             changes to them have no effect.
 
     Attributes:
@@ -64,9 +64,9 @@ class ManyEpisodes:
 
     @torch.no_grad()
     def works_for(self, tensors: dict[str, Tensor], images: Tensor) -> bool:
-        """Whether all similarities belong to convolutions and a batch keeps the episodes separate.
+        """Whether all similarities belong to convolutions and a batch keeps episodes separate.
 
-        A backbone may do anything with a batch. So this tries it out: two episodes of the same
+        A backbone may do anything with a batch. So this is tried out: two episodes of the same
         images ``(n, C, H, W)`` with different similarities, in one batch and one by one.
         """
         if set(tensors) != {name for names in self.names.values() for name in names}:
@@ -74,7 +74,7 @@ class ManyEpisodes:
         pairs = {name: torch.stack([tensor, tensor + 0.1]) for name, tensor in tensors.items()}
         try:
             together = self.features(pairs, torch.stack([images, images]))
-        except RuntimeError:  # for example of a view that needs another memory layout
+        except RuntimeError:  # for example, a view that needs another memory layout
             return False
         alone = torch.stack([
             functional_call(self.backbone, {name: pair[b] for name, pair in pairs.items()}, images)
@@ -100,7 +100,7 @@ def _layers(backbone: nn.Module) -> Iterator[tuple[str, nn.Conv2d]]:
     for path, layer in backbone.named_modules():
         stock = isinstance(layer, _CONVOLUTIONS) and "forward" not in vars(layer)
         if stock and "weight" in static_similarities(layer):
-            yield path, cast(nn.Conv2d, layer)  # Conv1d and Conv3d have all that is used of it
+            yield path, cast(nn.Conv2d, layer)  # Conv1d and Conv3d have all that is used here
 
 
 def _names(path: str, layer: nn.Module) -> dict[str, str]:
@@ -114,7 +114,7 @@ def _names(path: str, layer: nn.Module) -> dict[str, str]:
 def _norms(backbone: nn.Module) -> Iterator[tuple[nn.Module, Forward]]:
     """Each BatchNorm with running statistics, as a scale and a shift.
 
-    In the backward pass PyTorch's own BatchNorm also sums gradients that nobody needs here.
+    PyTorch's BatchNorm also sums gradients in the backward pass that are not needed here.
     """
     for module in backbone.modules():
         if type(module) not in _NORMS or module.training or "forward" in vars(module):

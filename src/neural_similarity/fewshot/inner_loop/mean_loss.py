@@ -1,4 +1,4 @@
-"""A mean of losses, each differentiated at once, so that only one is in memory at a time."""
+"""A mean of losses, each differentiated immediately, so only one is in memory at a time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["mean_loss"]
 
 
 def mean_loss(losses: Iterable[Tensor], parameters: Sequence[Tensor]) -> Tensor:
-    """The mean of losses; the gradient of each is computed before the next loss is.
+    """The mean of losses; the gradient of each is computed before the next loss.
 
-    It equals ``torch.stack(list(losses)).mean()``, but the graph of a loss is freed at once. It can
-    be differentiated once.
+    It equals ``torch.stack(list(losses)).mean()``, but the graph of each loss is freed immediately.
+    It can be differentiated once.
 
     Args:
         losses: computed one after the other, as by a generator.
@@ -36,7 +36,7 @@ def mean_loss(losses: Iterable[Tensor], parameters: Sequence[Tensor]) -> Tensor:
 
 
 class _KnownGradient(torch.autograd.Function):
-    """A value whose gradient has been computed already."""
+    """A value whose gradient is already computed."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *parameters: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A function that stores only its arguments, and is computed again for its gradient."""
+"""A function that stores only its arguments, and is recomputed in the backward pass."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Tuning on the support set of an episode, by the paper's stochastic gradient descent.
 
-A linear classifier that starts at zero, or at prototypes, stays a combination of the support
-features X: ``W = Aᵀ X``. So its training needs only the coefficients A ``(n, n_way)`` and the
-products of features ``X Xᵀ (n, n)``, whatever the number of features, and can tune many episodes at
-once. In exact arithmetic the steps equal those of ``torch.optim.SGD``.
+A linear classifier that starts at zero or at prototypes stays a combination of the support features
+X: ``W = Aᵀ X``. So training it needs only the coefficients A ``(n, n_way)`` and the inner products
+``X Xᵀ (n, n)``, whatever the number of features, and can tune many episodes at once. In exact
+arithmetic the steps equal those of ``torch.optim.SGD``.
 
 Within the steps episodes are the last axis, ``(n, n_way, B)``: the others are short, and loops
 along a short axis of memory are slow.
@@ -33,18 +33,18 @@ __all__ = [
 
 Start = Literal["zero", "prototypes", "tuned"]
 """Where a new classifier starts: at zero; at weights ``2 p`` and biases ``−‖p‖²``, which classify
-by the nearest prototype p; or where the paper's steps on the features end, which start at zero."""
+by the nearest prototype p; or at the result of the paper's tuning on the features, from zero."""
 
 
 @dataclass(frozen=True)
 class SupportSGD:
-    """The paper's optimiser (Appendix C), which all methods that tune share.
+    """The paper's optimiser (Appendix C), shared by all methods that tune.
 
     Args:
         epochs: passes over the support set.
-        batch_size: images a step; None is the whole support set. Four is CloserLook's, from which
-            the paper's optimiser comes. The order is the same in every episode.
-        lr, momentum, dampening, weight_decay: as of ``torch.optim.SGD``.
+        batch_size: images per step; None is the whole support set. The default of four is that of
+            CloserLook, the source of the paper's optimiser. The order is the same in every episode.
+        lr, momentum, dampening, weight_decay: as in ``torch.optim.SGD``.
     """
 
     epochs: int = 100
@@ -55,7 +55,7 @@ class SupportSGD:
     weight_decay: float = 0.001
 
     def batches(self, images: int) -> Iterator[Tensor]:
-        """Which of the support images make up each step."""
+        """The support images of each step."""
         generator = torch.Generator().manual_seed(0)
         for _ in range(self.epochs):
             if self.batch_size is None or self.batch_size >= images:
@@ -99,8 +99,8 @@ def tune_coefficients(
 
     Args:
         X: support features ``(B, n, D)``, class by class.
-        n_way, n_shot: their classes, and images of each.
-        start: ``"zero"`` or ``"prototypes"``; ``"tuned"`` takes the paper's steps first.
+        n_way, n_shot: the number of classes, and of images per class.
+        start: ``"zero"`` or ``"prototypes"``; ``"tuned"`` tunes as in the paper first.
         optimisers: the steps to take, one after the other.
     """
     products, labels = products_of(X), one_hot(n_way, n_shot, X).unsqueeze(-1)
@@ -132,9 +132,9 @@ def products_of(X: Tensor) -> Tensor:
 
 
 def dots_of(products: Tensor, A: Tensor) -> Tensor:
-    """``X W`` of ``W = Aᵀ X``: products ``(m, n, B)`` with A ``(n, n_way, B)``.
+    """``X W`` for ``W = Aᵀ X``: products ``(m, n, B)`` with A ``(n, n_way, B)``.
 
-    One row after the other, as all at once would take m times the memory of A.
+    Row by row, because all at once would take m times the memory of A.
     """
     return torch.stack([(row.unsqueeze(1) * A).sum(0) for row in products])
 

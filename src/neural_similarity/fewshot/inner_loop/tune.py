@@ -1,4 +1,4 @@
-"""Tuning part of a network on support sets, by gradient descent through the network."""
+"""Tune part of a network on support sets, by gradient descent through the network."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .support_sgd import Start, SupportSGD, prototype_classifier, tune_coefficie
 
 __all__ = ["tuned_scores"]
 
-_IMAGES = 64  # queries of all episodes together that are classified at a time
-_EPISODES = 4  # that autograd takes together: more are no faster, and need more memory
+_IMAGES = 64  # queries classified at a time, over all episodes
+_EPISODES = 4  # that autograd processes together: more are no faster, and need more memory
 
 
 def tuned_scores(
@@ -34,11 +34,11 @@ def tuned_scores(
 ) -> Tensor:
     """Tune the named parameters and a new classifier on each support set; classify its queries.
 
-    Where the backbone allows it, all episodes take their steps together.
+    If the backbone allows it, all episodes are tuned together.
 
     Args:
-        sgd: the steps to take.
-        network: the network to tune; its own parameters do not change.
+        sgd: the optimiser.
+        network: the network to tune; its parameters do not change.
         names: which parameters of its backbone are tuned.
         support: ``(B, n_way, n_shot, C, H, W)``.
         query: ``(B, Q, C, H, W)``.
@@ -76,7 +76,7 @@ def _parts(tensors: Tensors) -> Iterator[Tensors]:
 def _by_chain(
     sgd: SupportSGD, chain: Chain, first: Tensors, support: Tensor, query: Tensor
 ) -> Tensor:
-    """Scores of all queries, where compiled code takes the steps of all episodes."""
+    """Scores of all queries, with all episodes tuned by compiled code."""
     n_way, n_shot = support.shape[1:3]
     inputs, labels = chain.first_inputs(support.flatten(1, 2)), query_labels(n_way, n_shot)
     *own, _, _ = names = [*(first.keys() - {WEIGHT, BIAS}), WEIGHT, BIAS]
@@ -99,7 +99,7 @@ def _by_chain(
 def _together(
     sgd: SupportSGD, episodes: ManyEpisodes, first: Tensors, support: Tensor, query: Tensor
 ) -> Tensor:
-    """Scores of all queries, where all episodes take their steps in one pass."""
+    """Scores of all queries, with all episodes tuned in one pass."""
 
     def scores_of(tensors: Tensors, images: Tensor) -> Tensor:
         features = episodes.features({name: tensors[name] for name in own}, images)
@@ -112,7 +112,7 @@ def _together(
         return torch.cat([scores_of(last, piece) for piece in pieces], 1)
 
 
-@torch.enable_grad()  # evaluation switches gradients off
+@torch.enable_grad()  # evaluation disables gradients
 def _tuned(
     sgd: SupportSGD,
     scores_of: Callable[[Tensors, Tensor], Tensor],
@@ -146,7 +146,7 @@ def _first_classifiers(start: Start, network: FewShotNetwork, support: Tensor) -
         zero = support.new_zeros(count, n_way, network.num_features)
         return {WEIGHT: zero, BIAS: zero[..., 0]}
     with torch.no_grad():
-        # BatchNorm may take the statistics of an episode, so each goes alone.
+        # BatchNorm may use the statistics of an episode, so episodes are embedded one by one.
         features = torch.stack([network(images.flatten(0, 1)) for images in support])
         if start == "tuned":
             A, bias = tune_coefficients(features, n_way, n_shot, "tuned", [])

@@ -1,9 +1,9 @@
-"""Few-shot methods, one a file; importing this package registers all of them.
+"""Few-shot methods, one per file; importing this package registers all of them.
 
-They are in rooms by what an episode does: ``metric`` compares queries with support images,
-``classifiers`` fit a classifier on features, ``gradient`` takes steps through the network,
-``similarity`` has the paper's own methods, and ``transductive`` those that look at all queries
-together. ``base`` says what a method is.
+They are grouped by what an episode does: ``metric`` compares queries with support images,
+``classifiers`` fits a classifier on features, ``gradient`` takes steps through the network,
+``similarity`` has the paper's methods, and ``transductive`` those that look at all queries
+together. ``base`` defines what a method is.
 """
 
 from .base import FeatureMethod, Method

@@ -2,7 +2,7 @@
 
 Shapes, throughout: B episodes of ``n_way`` classes with ``n_shot`` support images and Q queries.
 Support images are sorted by class, ``(B, n_way, n_shot, C, H, W)``: their index is their label.
-Queries are a plain list, ``(B, Q, C, H, W)``, and have no labels wherever scores are computed.
+Queries are a flat list, ``(B, Q, C, H, W)``, and have no labels where scores are computed.
 
 Training, in outline::
 
@@ -10,7 +10,7 @@ Training, in outline::
     loss = method.loss(network, Images(images, labels))  # method.trains_on == "images"
     loss = method.loss(network, as_tasks(support, query))  # method.trains_on == "episodes"
 
-With ``trains_on == "both"`` every step has either the one or the other, by chance;
+With ``trains_on == "both"`` every step has either the one or the other, at random;
 ``method.image_share`` is the probability of images.
 
 Evaluation, in outline, under ``torch.no_grad()`` (methods that need gradients enable them)::
@@ -24,8 +24,8 @@ Evaluation, in outline, under ``torch.no_grad()`` (methods that need gradients e
     correct = scores.argmax(-1) == query_labels(n_way, n_query)
 
 A method gets all queries of an episode at once, for speed. An inductive method must not use this:
-its scores of a query are the same whichever other queries are there, which evaluation checks. A
-method that does use it says so (``transductive``).
+its scores of a query are the same whatever the other queries are, which evaluation checks. A method
+that does use it must set ``transductive``.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Method(ABC):
     name: ClassVar[str]
     trains_on: ClassVar[TrainsOn] = "episodes"
     similarity: ClassVar[Literal["none", "static", "dynamic"]] = "none"
-    """Which similarity ``create_model`` should put on the backbone."""
+    """Which similarity ``create_model`` should give the backbone."""
     starts_from: ClassVar[str | None] = None
     """The method whose trained backbone :meth:`build` takes; None starts from scratch."""
     needs_base_classifier: ClassVar[bool] = False
-    """Whether scores use the classifier of base classes, so that it goes with the backbone."""
+    """Whether scores use the base-class classifier, so that it is kept with the backbone."""
     transductive: ClassVar[bool] = False
     """Whether the method looks at all queries of an episode before it classifies any of them."""
     episodes_at_a_time: ClassVar[int] = 4
@@ -98,13 +98,13 @@ class Method(ABC):
     def build(
         self, backbone: nn.Module, num_classes: int, image_shape: tuple[int, int, int]
     ) -> FewShotNetwork:
-        """The network: the backbone without its classifier, and the method's own head.
+        """The network: the backbone without its classifier, and the method's head.
 
         Args:
             backbone: any network of ``create_model``, or any module that returns features. It
                 becomes part of the network; its classifier (``get_classifier``) is removed.
             num_classes: base classes; or ways of the training episodes, for a method that trains
-                on episodes alone.
+                only on episodes.
             image_shape: ``(C, H, W)``.
         """
         network = FewShotNetwork(self.prepare(backbone), image_shape)
@@ -117,7 +117,7 @@ class Method(ABC):
         return backbone
 
     def head(self, network: FewShotNetwork, num_classes: int) -> nn.Module:
-        """The state besides the backbone: by default a classifier, if training uses labels."""
+        """The part besides the backbone: by default a classifier, if training uses labels."""
         if self.trains_on == "images":
             return nn.Linear(network.num_features, num_classes)
         return nn.Identity()
@@ -126,8 +126,8 @@ class Method(ABC):
         """The probability that a step of training has images, if ``trains_on`` is both.
 
         Args:
-            step: the number of the step, from 0.
-            steps: of the whole training.
+            step: the index of the step, from 0.
+            steps: the number of training steps.
         """
         return {"images": 1.0, "episodes": 0.0, "both": 0.5}[self.trains_on]
 
@@ -175,7 +175,7 @@ class FeatureMethod(Method):
         self, network: FewShotNetwork, support: Tensor, query: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Features of support images and of queries, as :meth:`feature_scores` takes them."""
-        # Support and queries form one batch, so that BatchNorm sees all of them in training.
+        # Support and queries form one batch, so BatchNorm sees all of them in training.
         images = torch.cat((support.flatten(0, 2), query.flatten(0, 1)))
         features = self.embed(network, images)
         supports, queries = features.tensor_split([support.shape[:3].numel()])

@@ -17,7 +17,7 @@ _Class = TypeVar("_Class", bound=type[Method])
 def register_method(cls: _Class) -> _Class:
     """Register a method under its name (a class decorator, above ``@dataclass``).
 
-    A class may be defined again, as in a notebook; another class of the same name is refused.
+    A class may be redefined, as in a notebook; another class of the same name is refused.
     """
     _check.new_name("register_method", cls.name, cls, _REGISTRY)
     _REGISTRY[cls.name] = cls

@@ -16,7 +16,7 @@ from .predicted import PredictedSimilarity
 
 __all__ = ["conv2d_at_once"]
 
-# The shapes and settings that a layer was last called with, which need no second check.
+# The shapes and settings that a layer was last called with, which need not be checked again.
 _CHECKED: WeakKeyDictionary[nn.Module, tuple[Any, ...]] = WeakKeyDictionary()
 
 
@@ -25,7 +25,7 @@ def conv2d_at_once(
 ) -> Tensor | None:
     """The output of a layer with the paper's predictor and a diagonal; None for all others.
 
-    None too where gradients are needed, where the code is traced, and where a part of it has hooks.
+    Also None if gradients are needed, if the code is traced, or if a part of it has hooks.
     """
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return None
@@ -54,7 +54,7 @@ def conv2d_at_once(
 def _fit(
     input: Tensor, weight: Tensor, start: Tensor, first: FoldedLayer, last: FoldedLayer
 ) -> bool:
-    """Whether the predictor is one for this layer; if not, the single steps say why."""
+    """Whether the predictor fits this layer; if not, the separate steps explain why."""
     hidden = first.weight.shape[0]
     return (
         first.weight.shape == (hidden, input.shape[1], *weight.shape[2:])

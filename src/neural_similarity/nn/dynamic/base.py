@@ -39,17 +39,17 @@ class Installed:
 
 
 class DynamicLayer(nn.Module):
-    """Base class of dynamic layers; not used by itself.
+    """Base class of dynamic layers; not used directly.
 
     ``weight`` and ``bias`` keep their stock keys, so pretrained weights load. A layer may hold the
-    predictors of several similarities, each with a name. It uses those of the active one, and is
-    the stock layer without an active one.
+    predictors of several named similarities. It uses those of the active one; without one, it is
+    the stock layer.
 
     Attributes:
         installed: how each similarity was made, by its name.
         active: the name of the similarity in use, or None.
-        own_padding: the zeros that the layer's class adds in its ``forward``, if it has one of its
-            own; otherwise None, and the settings of the layer say it.
+        own_padding: the zeros that the layer's class adds in its own ``forward``; None if it has
+            none, and the settings of the layer apply.
     """
 
     stock_class: ClassVar[type[nn.Module]]
@@ -174,7 +174,7 @@ def predictions_for(
 
 
 def check_predictor(predictor: object, installed: Installed, where: str) -> None:
-    """Raise if M of this structure and span cannot be predicted so."""
+    """Raise if this predictor cannot predict an M of this structure and span."""
     if not isinstance(predictor, PredictorConfig | nn.Module):
         raise AttachError(
             f"{where}: expected predictor to be a PatchPredictor, ConvPredictor, PixelPredictor, "

@@ -61,7 +61,7 @@ def _subclass_version(module: nn.Module, where: str) -> type[DynamicLayer]:
 
 
 def _own_padding(module: nn.Module, where: str) -> OwnPadding | None:
-    """The padding of a subclass, where its settings do not say it."""
+    """The padding of a subclass, where its settings do not define it."""
     assert isinstance(module, _CONVOLUTIONS)
     stock: Any = _stock_class(type(module))
     cls: Any = type(module)
@@ -109,7 +109,7 @@ def _stock_class(cls: type[nn.Module]) -> type[nn.Module]:
 
 
 def _refuse_hooked_forward(module: nn.Module, where: str) -> None:
-    """Raise if a change of the layer's class would change nothing."""
+    """Raise if changing the layer's class would have no effect."""
     if "forward" in vars(module):
         raise AttachError(
             f"{where}: expected a layer whose forward is that of its class, got a "

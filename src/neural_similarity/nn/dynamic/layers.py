@@ -32,7 +32,7 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
 
     with sample n, kernel o, output position l, input channel c in similarity group s(c), kernel tap
     i and patch tap j. The paper has one group. The constructor is :class:`torch.nn.Conv2d`'s, with
-    four more arguments by name.
+    four more keyword arguments.
 
     Args:
         structure: what M may be, by name or as an object. ``KernelShape(R)`` makes D static and
@@ -47,14 +47,14 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
             :math:`M_{s,i,i} = a_s b_i`, K + S parameters, those of the taps first. ``"kernels"``:
             :math:`M_{o,s,i,i} = m_{o,s,i}`, O·S·K parameters, with all groups a dynamic filter
             network (Section 6). The last three need a diagonal.
-        similarity_groups: S, how many groups of neighbouring channels have factors of their own;
-            None means 1 over taps, and every channel otherwise. Over kernels, they are groups of
-            the channels that one kernel sees. More than one needs a diagonal.
+        similarity_groups: S, how many groups of neighbouring channels have their own factors; None
+            means 1 over taps, and every channel otherwise. Over kernels, they are groups of the
+            channels that one kernel sees. More than one needs a diagonal.
 
     Cost: the convolution, its similarity (see
-    :func:`~neural_similarity.ops.similarity_conv2d`), and the predictor. One M an image costs next
-    to nothing: each image has kernels of its own. Over kernels, an M at every position has O·S·K
-    entries there, and the layer is for small sizes.
+    :func:`~neural_similarity.ops.similarity_conv2d`), and the predictor. One M per image costs
+    almost nothing: each image has its own kernels. Over kernels, an M at every position has O·S·K
+    entries there, so it is for small layers.
 
     Example:
         >>> import neural_similarity as ns
@@ -76,7 +76,7 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
     def similarity(self, input: Tensor, guide: Tensor | None = None) -> Tensor:
         """M for this input, without the kernel shape: ``(N, S·K, P, Q)`` or ``(N, K, K, P, Q)``.
 
-        Over kernels it is ``(N, O·S·K, P, Q)``. For one M an image, P and Q are 1.
+        Over kernels it is ``(N, O·S·K, P, Q)``. For one M per image, P and Q are 1.
         """
         if input.dim() == 3:
             input, guide = input[None], None if guide is None else guide[None]
@@ -85,7 +85,7 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
         return self._predict(input, padded, window, guide)
 
     def forward(self, input: Tensor, guide: Tensor | None = None) -> Tensor:
-        """The convolution; ``guide`` is what pairs are compared in, if the predictor takes one."""
+        """The convolution; ``guide`` is where pairs are compared, if the predictor takes one."""
         if input.dim() == 3:
             return self.forward(input[None], None if guide is None else guide[None])[0]
         if self.active is None:
@@ -179,7 +179,7 @@ class DynamicLinear(DynamicLayer, nn.Linear):
 
 
 class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
-    r"""``nn.LSTMCell`` whose gates compare by predicted similarities.
+    r"""``nn.LSTMCell`` whose gates use predicted similarities.
 
     .. math:: \text{gates} = W_{ih} M_{ih}(x, h) \, x + W_{hh} M_{hh}(x, h) \, h + b
 

@@ -21,7 +21,7 @@ _PAPERS = Span(groups=1)
 
 
 class PredictedSimilarity(nn.Module):
-    """M from the input, in the shape that the operation takes.
+    """M from the input, in a shape that the operation accepts.
 
     Args:
         network: any module ``(input, window) -> (N, parameters, *positions)``, with as many
@@ -73,7 +73,7 @@ class PredictedSimilarity(nn.Module):
         return start if self.residual else start * 0
 
     def reset_parameters(self) -> None:
-        """Refill what is not in the ``state_dict``, for models made on the meta device."""
+        """Refill what is not in the ``state_dict``, for models created on the meta device."""
         with torch.no_grad():
             self.start.copy_(self._beginning())
             if (mask := self.structure.mask_name) is not None:
@@ -94,7 +94,7 @@ class PredictedSimilarity(nn.Module):
     ) -> Tensor:
         """``(N, S·K, *positions)`` or ``(N, K, K, *positions)``, without the kernel shape.
 
-        Over kernels it is ``(N, O·S·K, *positions)``, the factors of a kernel together.
+        Over kernels it is ``(N, O·S·K, *positions)``, the factors of a kernel adjacent.
         """
         M = None if guide is not None else self._in_one_operation(input, window)
         if M is None:
@@ -104,14 +104,14 @@ class PredictedSimilarity(nn.Module):
         return M
 
     def _in_one_operation(self, input: Tensor, window: Window) -> Tensor | None:
-        """A diagonal from a network that adds the identity itself, where that is possible."""
+        """A diagonal from a network that adds the identity itself, where possible."""
         network = self.network
         if type(network) is TwoLayers and self.adds_a_diagonal:
             return network.fused(input, window, self.start)
         return self._of_image(input)
 
     def _of_image(self, input: Tensor) -> Tensor | None:
-        """A diagonal from the whole image in one operation, where that is possible."""
+        """A diagonal from the whole image in one operation, where possible."""
         network, diagonal = self.network, self.inner.name == "diagonal"
         if not (diagonal and type(network) is ImageLayers):  # a subclass may do something else
             return None
@@ -155,7 +155,7 @@ class PredictedSimilarity(nn.Module):
         return predicted
 
     def taps_last(self, M: Tensor) -> Tensor:
-        """What ``forward`` returns as ``(N, *positions, K)`` or ``(N, *positions, K, K)``.
+        """The result of ``forward`` as ``(N, *positions, K)`` or ``(N, *positions, K, K)``.
 
         With several diagonals it is ``(N, *positions, diagonals, K)``.
         """
@@ -166,7 +166,7 @@ class PredictedSimilarity(nn.Module):
 
     @property
     def label(self) -> str:
-        """For people: what M is, what it spans and from what it is predicted."""
+        """A label to display: what M is, what it spans and what it is predicted from."""
         words = [f"dynamic {self.structure.label}"]
         if not self.span.is_papers:
             words.append(self.span.text)
@@ -182,7 +182,7 @@ class PredictedSimilarity(nn.Module):
 
     @property
     def sees_whole_image(self) -> bool:
-        """Whether M comes from the whole image, which is then given without padding."""
+        """Whether M comes from the whole image, which is then passed without padding."""
         return isinstance(self.network, PredictorNetwork) and self.network.config.source == "image"
 
     @property
@@ -203,7 +203,7 @@ class PredictedSimilarity(nn.Module):
         return None if mask is None else self.structure.mask({mask: self.shape_numbers})
 
     def shaped(self, weight: Tensor) -> Tensor:
-        """The weight behind the kernel shape: ``Wᵀ D M X = (D W)ᵀ M X``. Its last axes are taps."""
+        """The weight times the kernel shape: ``Wᵀ D M X = (D W)ᵀ M X``. Its last axes are taps."""
         D = self.kernel_shape()
         if D is None:
             return weight

@@ -1,4 +1,4 @@
-"""Dynamic similarity for the layers of a whole model: one predictor a layer, or one for many."""
+"""Dynamic similarity for the layers of a whole model: one predictor per layer, or one for many."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["DynamicSimilarity"]
 class DynamicSimilarity:
     """Configuration of a dynamic similarity (`Section 3.3 <https://arxiv.org/abs/1910.13003>`_).
 
-    It says what M may be, what predicts it, and which layers get a similarity.
+    It defines what M may be, what predicts it, and which layers get a similarity.
 
     Args:
         structure: a name or a structure; ``KernelShape(R)`` keeps D static and predicts R.
@@ -41,19 +41,19 @@ class DynamicSimilarity:
             :class:`SpherePredictor`), :class:`ConvPredictor`, :class:`PixelPredictor`,
             :class:`ImagePredictor` or :class:`PairPredictor`.
         shared: False gives each layer its own predictor (disjoint). True makes one predictor for
-            all layers with the same kernel size, behind a 3×3 adaptation to ``shared_width``
-            channels for each input width (Section 3.3.2). For predictors from patches only.
+            all layers with the same kernel size, after a 3×3 adaptation to ``shared_width``
+            channels for each input width (Section 3.3.2). Only for predictors that read patches.
         shared_width: how many channels the adaptations return.
         block_size: for Linear and LSTMCell, how many input features one M spans; None means all.
         target_modules, exclude_modules: as in :class:`StaticSimilarity`.
         over: what M spans in a convolution. ``"taps"``: a factor for each kernel tap, or a matrix
             of taps (the paper). ``"channels"``: a factor for each group of channels, the same at
             all taps. ``"both"``: the product of a factor for the tap and one for the group.
-            ``"kernels"``: factors of the taps for each kernel and group, for small layers. The last
-            three need a diagonal.
-        similarity_groups: how many groups of channels have factors of their own; None means one
-            group over taps, and every channel otherwise. Over kernels, they are groups of the
-            channels that one kernel sees. More than one needs a diagonal.
+            ``"kernels"``: a factor for each tap of each kernel and group, for small layers. The
+            last three need a diagonal.
+        similarity_groups: how many groups of channels have their own factors; None means one group
+            over taps, and every channel otherwise. Over kernels, they are groups of the channels
+            that one kernel sees. More than one needs a diagonal.
 
     Example:
         >>> import torch
@@ -179,19 +179,19 @@ class DynamicSimilarity:
 
 @dataclass(frozen=True)
 class _Saved:
-    """What a file says about a dynamic similarity."""
+    """A dynamic similarity in a file."""
 
     structure: dict[str, Any]
     predictor: dict[str, Any]
     shared: bool
     shared_width: Side
     block_size: int | None
-    over: Over = "taps"  # files of earlier versions do not say
+    over: Over = "taps"  # missing in files of earlier versions
     similarity_groups: int | None = None
 
 
 class _SharedNetworks:
-    """Makes predictors that share: an adaptation per input width, a core per kernel size."""
+    """Makes predictors that share an adaptation per input width and a core per kernel size."""
 
     def __init__(self, width: int) -> None:
         self.width = width

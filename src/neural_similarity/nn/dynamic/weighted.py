@@ -1,4 +1,4 @@
-"""The convolution with a predicted M: which operation computes it, by what M spans."""
+"""The convolution with a predicted M: what M spans decides which operation computes it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def weighted_conv2d(
 ) -> Tensor:
     """The convolution with M.
 
-    Factors of channels alone, one an image, only scale the input. Where the compiled operation
-    does not take them into its kernels, that is done before a plain convolution.
+    If each image has only one factor per channel, these just scale the input. Where the compiled
+    operation does not include them in its kernels, a plain convolution follows that scaling.
     """
     if prediction.span.over == "kernels":
         return _over_kernels(prediction, input, weight, M, bias, window, groups)
@@ -50,13 +50,12 @@ def _over_kernels(
     window: Window,
     groups: int,
 ) -> Tensor:
-    """The convolution with an M of each kernel.
+    """The convolution with an M for each kernel.
 
-    For one M an image, each image has kernels of its own. Otherwise each kernel gets a copy of the
-    channels that it sees, in a group of its own: then M depends on the channel and not on the
-    kernel. ONNX fixes the number of groups, so an export for any batch takes the copies too; and so
-    does a batch without images, as no convolution has zero groups. What does not fit is refused
-    there.
+    For one M per image, each image has its own kernels. Otherwise each kernel gets a copy of the
+    channels that it sees, in its own group: then M depends on the channel and not on the kernel.
+    ONNX fixes the number of groups, so an export for any batch size uses the copies too; so does an
+    empty batch, as no convolution has zero groups. What does not fit is refused there.
     """
     of_images = M.shape[-2:] == (1, 1) and M.shape[0] in (1, input.shape[0])
     if of_images and M.shape[0] > 0 and not exported():
@@ -76,7 +75,7 @@ def _kernels_of_images(
     window: Window,
     groups: int,
 ) -> Tensor:
-    """Each image convolved with its own kernels, in one convolution with a group an image."""
+    """Each image convolved with its own kernels, in one convolution with one group per image."""
     if not torch.is_autocast_enabled(input.device.type):
         _check.conv_operands("similarity_conv2d", input, weight, M)
     O, C = weight.shape[:2]

@@ -21,8 +21,8 @@ class BilateralFilter2d(nn.Module):
         - \frac{\|x_{n,l} - x_{n,l+i}\|^2}{2\sigma_c^2}\Bigr)
 
     with sample n, channel c, position l, tap i at distance ‖i‖ from the centre in pixels, l + i the
-    pixel under it, and the distance of colours over all channels. The sums are over the taps inside
-    the image. The size of the image does not change.
+    pixel under it, and colour distances over all channels. The sums are over the taps inside the
+    image. The size of the image does not change.
 
     **M is** :math:`\mathrm{diag}_i\, w_{n,i,l} / \sum_j w_{n,j,l}`, and W is depthwise, all ones.
     Nothing is learned.
@@ -32,7 +32,7 @@ class BilateralFilter2d(nn.Module):
         sigma_space: σ_s, in pixels.
         sigma_colour: σ_c, in the units of the image.
 
-    ``forward(input, guide)`` takes the colours of another image (the joint bilateral filter).
+    ``forward(input, guide)`` compares the colours of another image (the joint bilateral filter).
 
     Cost in multiply-adds per position: ``2·K·C``.
 
@@ -68,8 +68,8 @@ class BilateralFilter2d(nn.Module):
         if guide is None:
             guide = input
         _check.guide(where, input, guide)
-        # W has the distances, and a channel of ones, zero outside the image, sums the weights: so
-        # nothing but the Gaussian of the colours is computed for every tap.
+        # W holds the distances, and a channel of ones, zero outside the image, sums the weights, so
+        # only the Gaussian of the colours is computed for every tap.
         colours = gaussian_similarity(guide / self.sigma_colour, self.windows)
         with_ones = torch.cat([input, torch.ones_like(input[:, :1])], 1)
         sums = weighted_sum(with_ones, colours, self.windows, kernel=self._nearness(guide))

@@ -14,7 +14,7 @@ __all__ = ["Involution2d"]
 
 
 class Involution2d(nn.Module):
-    r"""Involution: every position has a kernel of its own, predicted from its own pixel.
+    r"""Involution: every position has its own kernel, predicted from its pixel.
 
     From `Li et al., 2021 <https://arxiv.org/abs/2103.06255>`_.
 
@@ -67,7 +67,7 @@ class Involution2d(nn.Module):
         self.span = nn.Conv2d(hidden, self.groups * self.windows.taps, 1, **factory)
 
     def similarity(self, input: Tensor) -> Tensor:
-        """H: ``(N, S·K, P, Q)``, the K entries of a group of channels together."""
+        """H: ``(N, S·K, P, Q)``, the K entries of a group of channels adjacent."""
         _check.image_batch(self, input, self.channels)
         stride = self.windows.stride
         if stride != (1, 1):

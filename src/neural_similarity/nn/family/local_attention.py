@@ -24,14 +24,14 @@ class LocalAttention2d(nn.Module):
         v_{n,l+i}, \qquad q, k, v = W_Q x, W_K x, W_V x
 
     for each head, with sample n, output position l, tap i, l + i the pixel under it, and
-    :math:`r_i` the embedding of the tap's place relative to the centre: half of its channels belong
-    to the row of the tap, the other half to its column. As in the paper, the scores are not scaled.
+    :math:`r_i` the embedding of the tap's position relative to the centre: half of its channels
+    belong to the row of the tap, half to its column. As in the paper, the scores are not scaled.
 
     **M is** :math:`\mathrm{diag}_i` of that softmax for each head, and W is :math:`W_V`, the same
     for every tap.
 
-    A tap outside the image takes part in the softmax: its key and its value are zero, and its score
-    is that of its relative place alone, as in the usual implementation.
+    A tap outside the image takes part in the softmax: its key and its value are zero, and only its
+    relative position counts, as in the usual implementation.
 
     Args:
         in_channels, out_channels: C and O.
@@ -43,7 +43,7 @@ class LocalAttention2d(nn.Module):
             even then.
 
     Cost in multiply-adds: ``C·O`` per pixel for each of key and value, and per output position
-    ``C·O`` for the query, ``2·K·O`` for scores and sum, ``(kh + kw)·O/2`` for the places.
+    ``C·O`` for the query, ``2·K·O`` for scores and sum, ``(kh + kw)·O/2`` for the embeddings.
 
     Example:
         >>> LocalAttention2d(16, 32, 7, stride=2, heads=4)(torch.randn(2, 16, 13, 12)).shape
@@ -89,11 +89,11 @@ class LocalAttention2d(nn.Module):
         nn.init.normal_(self.columns)
 
     def similarity(self, input: Tensor) -> Tensor:
-        """The softmax: ``(N, heads·K, P, Q)``, the K entries of a head together."""
+        """The softmax: ``(N, heads·K, P, Q)``, the K entries of a head adjacent."""
         _check.image_batch(self, input, self.in_channels)
         query = self.query(centres(input, self.windows))
         scores = pair_similarity(query, self.key(input), *self.windows, groups=self.heads)
-        # One sum after the other, in place: a map for every tap is the largest thing here.
+        # One sum at a time, in place: a map for every tap is the largest tensor here.
         by_tap = scores.unflatten(1, (self.heads, *self.windows.kernel_size))
         by_row, by_column = query.unflatten(1, (self.heads, -1)).chunk(2, 2)
         by_tap.add_(torch.einsum("nsdpq,sdk->nskpq", by_row, self.rows)[:, :, :, None])

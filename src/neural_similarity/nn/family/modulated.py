@@ -16,7 +16,7 @@ __all__ = ["ModulatedConv2d"]
 
 
 class ModulatedConv2d(nn.Conv2d):
-    r"""Modulated convolution: a mask, predicted at each position, weakens single taps.
+    r"""Modulated convolution: a mask, predicted at each position, weakens individual taps.
 
     This is deformable convolution v2 (`Zhu et al., 2019 <https://arxiv.org/abs/1811.11168>`_) with
     offsets of zero.
@@ -30,15 +30,15 @@ class ModulatedConv2d(nn.Conv2d):
     **M is** :math:`\mathrm{diag}_i \sigma(m_{n,g,i,l})` for each group g of channels, and W is
     free.
 
-    The convolution that gives m starts at zero, as in the usual implementations, so every mask
-    starts at 0.5: at first the layer gives half of what the plain convolution gives.
+    The convolution that predicts m starts at zero, as in the usual implementations, so every mask
+    starts at 0.5: at first the output is half that of the plain convolution.
 
     Args:
-        deform_groups: how many groups of neighbouring channels have a mask of their own; it divides
+        deform_groups: how many groups of neighbouring channels have their own mask; it divides
             ``in_channels``.
 
     The other arguments are :class:`torch.nn.Conv2d`'s. ``weight`` and ``bias`` have their stock
-    keys: a checkpoint of a plain convolution loads.
+    keys, so a checkpoint of a plain convolution loads.
 
     Cost in multiply-adds per output position: ``K·C/G·O + K·C``, and ``K²·C`` for the mask of each
     deformable group.
@@ -87,7 +87,7 @@ class ModulatedConv2d(nn.Conv2d):
         return {"mask": self.mask}
 
     def similarity(self, input: Tensor) -> Tensor:
-        """The mask: ``(N, deform_groups·K, P, Q)``, the K entries of a group together."""
+        """The mask: ``(N, deform_groups·K, P, Q)``, the K entries of a group adjacent."""
         _check.image_batch(self, input, self.in_channels)
         mask: Tensor = self.mask(input)
         return mask.sigmoid()

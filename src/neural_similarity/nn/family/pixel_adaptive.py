@@ -1,4 +1,4 @@
-"""Pixel-adaptive convolution (Su et al., 2019): a guide says which pixels belong together."""
+"""Pixel-adaptive convolution (Su et al., 2019): a guide shows which pixels belong together."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class PixelAdaptiveConv2d(nn.Conv2d):
         normalize: divide K by its sum over the taps inside the image, as the authors'
             ``normalize_kernel``.
 
-    ``weight`` and ``bias`` have their stock keys: a checkpoint of a plain convolution loads.
+    ``weight`` and ``bias`` have their stock keys, so a checkpoint of a plain convolution loads.
 
-    Cost in multiply-adds per output position: ``K·C/G·O + K·C`` and ``K·D`` for a guide of D
+    Cost in multiply-adds per output position: ``K·C/G·O + K·C``, plus ``K·D`` for a guide of D
     channels.
 
     Example:
@@ -80,7 +80,7 @@ class PixelAdaptiveConv2d(nn.Conv2d):
             return similarity
         similarity = similarity * inside(padded, windows)
         total = similarity.sum(1, keepdim=True)
-        return similarity / (total + (total == 0))  # a window may lie in the padding alone
+        return similarity / (total + (total == 0))  # a window may lie entirely in the padding
 
     def forward(self, input: Tensor, guide: Tensor) -> Tensor:  # type: ignore[override]
         where = type(self).__name__

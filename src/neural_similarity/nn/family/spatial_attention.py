@@ -17,11 +17,11 @@ __all__ = ["SpatialAttentionConv2d"]
 
 
 class SpatialAttentionConv2d(nn.Conv2d):
-    r"""ODConv's attention to taps and channels: the image says which of them count.
+    r"""ODConv's attention over taps and channels: the image decides which of them count.
 
     From `Li, Zhou and Yao, 2022 <https://arxiv.org/abs/2209.07947>`_. Of the paper's four
-    attentions these are the two between kernel and patch; those to filters and to several kernels
-    are not a similarity.
+    attentions these are the two between kernel and patch; those over filters and over several
+    kernels are not a similarity.
 
     .. math:: y_{n,o,l} = b_o + \sum_c \sum_i W_{o,c,i} \, a_{n,c} \, s_{n,i} \, X_{n,c,i,l},
         \qquad a_n = \sigma(A_c h_n / T), \quad s_n = \sigma(A_s h_n / T)
@@ -29,20 +29,20 @@ class SpatialAttentionConv2d(nn.Conv2d):
     with sample n, kernel o, output position l, channel c, tap i, temperature T, σ the sigmoid, and
     h the image's mean over its positions after a linear layer, batch normalisation and ReLU.
 
-    **M is** :math:`\mathrm{diag}_c\, a_{n,c} \otimes \mathrm{diag}_i\, s_{n,i}`, one for each
-    image, and W is free. The layer scales the input by a, which is the same and cheaper.
+    **M is** :math:`\mathrm{diag}_c\, a_{n,c} \otimes \mathrm{diag}_i\, s_{n,i}`, one per image, and
+    W is free. The layer scales the input by a, which is equivalent and cheaper.
 
-    As in the authors' code, a kernel of one tap has no attention to taps, and in training the batch
-    normalisation needs more than one image.
+    As in the authors' code, a kernel of one tap has no attention over taps, and in training the
+    batch normalisation needs more than one image.
 
     Args:
         bias: False by default, as in the authors' code.
-        reduction: the hidden channels as a share of the input's.
+        reduction: the hidden channels as a fraction of the input's.
         min_channels: the hidden channels are at least this many.
         temperature: T. The authors lower it during the first epochs: set ``layer.temperature``.
 
     The other arguments are :class:`torch.nn.Conv2d`'s. ``weight`` and ``bias`` have their stock
-    keys: a checkpoint of a plain convolution loads.
+    keys, so a checkpoint of a plain convolution loads.
 
     Cost in multiply-adds per image: those of the convolution and its patches, ``C`` for each pixel,
     and ``h·(2·C + K)`` with h hidden channels.
@@ -105,7 +105,7 @@ class SpatialAttentionConv2d(nn.Conv2d):
         return channel, (self.spatial(hidden) / self.temperature).sigmoid()
 
     def similarity(self, input: Tensor) -> Tensor:
-        """M as the operation takes it with ``similarity_groups=C``: ``(N, C·K, 1, 1)``."""
+        """M as the operation expects it with ``similarity_groups=C``: ``(N, C·K, 1, 1)``."""
         _check.image_batch(self, input, self.in_channels)
         channel, spatial = self.attentions(input)
         if spatial is None:

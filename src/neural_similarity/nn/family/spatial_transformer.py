@@ -14,7 +14,7 @@ __all__ = ["SpatialTransformer2d"]
 
 
 class SpatialTransformer2d(PositionSimilarity):
-    r"""The spatial transformer: the image says where each of its positions is read.
+    r"""The spatial transformer: the image decides where each of its positions is sampled.
 
     From `Jaderberg et al., 2015 <https://arxiv.org/abs/1506.02025>`_.
 
@@ -22,9 +22,9 @@ class SpatialTransformer2d(PositionSimilarity):
         M_{n,l,j} = \max(0, 1 - |u_{n,l} - u_j|) \, \max(0, 1 - |v_{n,l} - v_j|)
 
     with sample n, channel c, positions l and j, :math:`(u_j, v_j)` the row and column of j, and
-    :math:`(u_{n,l}, v_{n,l})` the place that the affine map :math:`\theta_n` gives to l.
+    :math:`(u_{n,l}, v_{n,l})` the place that the affine map :math:`\theta_n` sends l to.
 
-    **M is** that global matrix of bilinear weights: a row has four entries at most, and outside the
+    **M is** that global matrix of bilinear weights: a row has at most four entries, and outside the
     image there are zeros. There is no W: a convolution may follow, as in
     :class:`~neural_similarity.nn.GlobalSimilarityConv2d`.
 

@@ -14,7 +14,7 @@ __all__ = ["SqueezeExciteConv2d"]
 
 
 class SqueezeExciteConv2d(nn.Conv2d):
-    r"""Squeeze-and-excitation, then a convolution: the image says which channels count.
+    r"""Squeeze-and-excitation, then a convolution: the image decides which channels count.
 
     From `Hu et al., 2018 <https://arxiv.org/abs/1709.01507>`_.
 
@@ -24,14 +24,14 @@ class SqueezeExciteConv2d(nn.Conv2d):
     with sample n, kernel o, output position l, channel c, tap i, the mean :math:`\bar x_n` of the
     image over its positions, and σ the sigmoid. :math:`A_1` and :math:`A_2` have a bias.
 
-    **M is** :math:`\mathrm{diag}_c\, g_{n,c} \otimes I_K`, one for each image, and W is free. It is
-    the same to scale the input, and cheaper: this is what the layer does.
+    **M is** :math:`\mathrm{diag}_c\, g_{n,c} \otimes I_K`, one per image, and W is free. The layer
+    scales the input instead, which is equivalent and cheaper.
 
     Args:
         reduction: the gate has ``C / reduction`` hidden units, at least one.
 
     The other arguments are :class:`torch.nn.Conv2d`'s. ``weight`` and ``bias`` have their stock
-    keys: a checkpoint of a plain convolution loads.
+    keys, so a checkpoint of a plain convolution loads.
 
     Cost in multiply-adds per image: those of the convolution, ``C`` for each pixel, and ``2·C²/r``
     with reduction r.
@@ -69,7 +69,7 @@ class SqueezeExciteConv2d(nn.Conv2d):
         return scores.sigmoid()
 
     def similarity(self, input: Tensor) -> Tensor:
-        """M as the operation takes it with ``similarity_groups=C``: ``(N, C·K, 1, 1)``."""
+        """M as the operation expects it with ``similarity_groups=C``: ``(N, C·K, 1, 1)``."""
         _check.image_batch(self, input, self.in_channels)
         return self.gate(input).repeat_interleave(self.kernel_size[0] * self.kernel_size[1], 1)
 

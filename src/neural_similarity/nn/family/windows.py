@@ -15,7 +15,7 @@ __all__ = ["Windows", "centres", "gaussian_similarity", "inside", "weighted_sum"
 
 
 class Windows(NamedTuple):
-    """Size and place of the windows, as in a convolution; zeros around the image."""
+    """Size and position of the windows, as in a convolution; zeros around the image."""
 
     kernel_size: tuple[int, int]
     stride: tuple[int, int] = (1, 1)
@@ -77,7 +77,7 @@ def weighted_sum(
 ) -> Tensor:
     """``Σ_i W_i M_i X_i``, channel by channel, with one ``kernel`` W for all; None means ones.
 
-    ``groups`` is the number of groups of channels that have a similarity of their own.
+    ``groups`` is the number of groups of channels that have their own similarity.
     """
     channels = input.shape[1]
     if kernel is None:

@@ -1,17 +1,17 @@
 """Networks that predict a similarity from the input (Section 3.3, Appendix A).
 
-==========================  ======================================  ============================
+==========================  ======================================  ==============================
 predictor                   predicts M from                         prediction
-==========================  ======================================  ============================
-:class:`PatchPredictor`     the patch, by two 3×3 layers            one M a position (the paper)
-:class:`ConvPredictor`      the patch, by two plain 3×3 layers      one M a position
-:class:`PixelPredictor`     the pixel under the patch's centre      one M a position
-:class:`ImagePredictor`     the average over the image              one M an image
-:class:`PairPredictor`      pairs of the centre and each tap        one M a position
-==========================  ======================================  ============================
+==========================  ======================================  ==============================
+:class:`PatchPredictor`     the patch, by two 3×3 layers            one M per position (the paper)
+:class:`ConvPredictor`      the patch, by two plain 3×3 layers      one M per position
+:class:`PixelPredictor`     the pixel under the patch's centre      one M per position
+:class:`ImagePredictor`     the average over the image              one M per image
+:class:`PairPredictor`      pairs of the centre and each tap        one M per position
+==========================  ======================================  ==============================
 
-Each is a configuration that makes a network for a layer. :class:`SpherePredictor` is the name of
-:class:`PatchPredictor` after the operation in it.
+Each is a configuration that makes a network for a layer. :class:`PatchPredictor` is also called
+:class:`SpherePredictor`, after the operation in it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 PatchPredictor = SpherePredictor
-"""The paper's predictor, :class:`SpherePredictor`, by what it predicts from."""
+"""The paper's predictor, :class:`SpherePredictor`, named after what it predicts from."""
 
 PREDICTORS: dict[str, type[PredictorConfig]] = {
     predictor.kind: predictor

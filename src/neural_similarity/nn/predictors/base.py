@@ -64,7 +64,7 @@ class PredictorNetwork(nn.Module):
     takes_guide: bool = False
 
     def early_layers(self, gains: bool) -> list[nn.Module]:
-        """All layers but the last; with ``gains``, all but the factors behind the last one."""
+        """All layers but the last; with ``gains``, all but the factors after the last one."""
         raise NotImplementedError
 
 

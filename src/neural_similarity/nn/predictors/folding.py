@@ -1,7 +1,7 @@
-r"""BatchNorm of a predictor in evaluation mode, as a part of the convolutions.
+r"""BatchNorm of a predictor in evaluation mode, folded into the convolutions.
 
 Then BatchNorm is :math:`y = s x + t` in each channel. So :math:`s (w * x) / \|x\| + t` is a
-convolution with the weight :math:`s w`: the division by the length of the patch commutes.
+convolution with the weight :math:`s w`: scaling commutes with division by the patch's length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .windows import Window
 __all__ = ["folded_layers", "kept_layers"]
 
 Layers = tuple[nn.Module, nn.Module, nn.Module, nn.Module]
-"""Two convolutions without bias, each with what normalises its output."""
+"""Two convolutions without bias, each with its normalisation."""
 
 
 class _Folded(NamedTuple):
@@ -40,7 +40,7 @@ _KEPT: WeakKeyDictionary[nn.Module, _Folded] = WeakKeyDictionary()
 def folded_layers(
     owner: nn.Module, layers: Layers, input: Tensor, window: Window, sphere: bool
 ) -> Tensor | None:
-    """Two convolutions with BatchNorm, ReLU between them; None where these are needed apart.
+    """Two convolutions with BatchNorm, ReLU between them; None if needed separately.
 
     With ``sphere`` the first divides by the length of the patch.
     """
@@ -54,11 +54,11 @@ def folded_layers(
 def kept_layers(
     owner: nn.Module, layers: Layers, *operands: Tensor
 ) -> tuple[FoldedLayer, FoldedLayer] | None:
-    """Two convolutions with their BatchNorm in them; None where these are needed apart.
+    """Two convolutions with their BatchNorm folded in; None if needed separately.
 
-    The folded weights are kept for the next call of their ``owner``, outside of its state. They are
-    small: in each call, what they were computed from is compared with copies, so that no change can
-    be missed. ``operands`` are what they will be used with, an image first.
+    The folded weights are kept for the next call of their ``owner``, outside its state. They are
+    small, so each call compares what they were computed from with copies, and no change can be
+    missed. ``operands`` are what they will be used with, an image first.
     """
     if not (_only_scales(layers[1]) and _only_scales(layers[3])) or operands[0].dim() != 4:
         return None
@@ -97,7 +97,7 @@ def _sources(layers: Layers) -> list[Tensor] | None:
 
 
 def _is_current(folded: _Folded, layers: Layers, sources: list[Tensor]) -> bool:
-    """Whether all is as it was when the weights were folded."""
+    """Whether nothing has changed since the weights were folded."""
     same = folded.norm_eps == _norm_eps(layers) and folded.copies[0].dtype == sources[0].dtype
     return same and unchanged(folded.copies, sources)
 
@@ -114,14 +114,14 @@ def _norm_eps(layers: Layers) -> tuple[Any, Any]:
 
 
 def _scaled(convolution: nn.Module, norm: Any) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a convolution that does the work of its BatchNorm too."""
+    """Weight and bias of a convolution that includes its BatchNorm."""
     weight: Any = convolution.weight
     scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
     return weight * scale[:, None, None, None], norm.bias - norm.running_mean * scale
 
 
 def _exported(layers: Layers, input: Tensor, window: Window, sphere: bool) -> Tensor:
-    """The same in operations that the exporter computes in advance as far as it can."""
+    """The same in operations that the exporter folds into constants where it can."""
     weight, shift = _scaled(*layers[:2])
     if sphere:
         hidden = sphere_conv2d(input, weight, shift, *window, normalize="input")

@@ -1,4 +1,4 @@
-"""Two layers with BatchNorm in one operation, while they train on the statistics of the batch."""
+"""Two layers with BatchNorm in one operation, while they train on batch statistics."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def in_one_operation(
 ) -> Tensor | None:
     """The output of the sphere predictor, or None where it must be computed step by step.
 
-    Each layer is a convolution and what normalises its output. The running statistics of the
-    BatchNorms change as in their own forward pass. A ``start``, one value for each output, is added
-    to the output.
+    Each layer is a convolution and its normalisation. The running statistics of the BatchNorms are
+    updated as in their own forward pass. A ``start``, one value for each output, is added to the
+    output.
     """
     below, above = _normalized(*first), _normalized(*last)
     if below is None or above is None or not can_fuse(input, below, above, window):
@@ -45,10 +45,10 @@ def _normalized(convolution: nn.Module, norm: Any) -> NormalizedLayer | None:
 
 
 def _takes_the_batch(norm: Any) -> bool:
-    """Whether this is a plain BatchNorm that normalises by the statistics of the batch.
+    """Whether this is a plain BatchNorm that normalises by batch statistics.
 
     Subclasses, such as those that share statistics between processes, do something else; hooks
-    expect the call.
+    expect a call.
     """
     if type(norm) is not nn.BatchNorm2d or norm.weight is None or norm.bias is None:
         return False

@@ -17,7 +17,7 @@ __all__ = ["ImageLayers", "ImagePredictor"]
 
 @dataclass(frozen=True)
 class ImagePredictor(PointwiseConfig):
-    r"""One M for an image, from the average of its pixels.
+    r"""One M per image, from the average of its pixels.
 
     .. math:: z_n = V \, \mathrm{ReLU}(U \bar x_n + u) + v, \qquad
         \bar x_n = \frac{1}{HW} \sum_l x_{n,l}
@@ -29,13 +29,13 @@ class ImagePredictor(PointwiseConfig):
     Args:
         hidden: hidden units.
         gate: what is done to the prediction z: ``"none"``, identity + z; ``"tanh"``, 1 + tanh(z);
-            ``"sigmoid"``, 2·sigmoid(z). Outside the diagonal of a matrix there is no 1.
-        batch_norm: BatchNorm behind the first layer. In training it needs batches of two or more.
+            ``"sigmoid"``, 2·sigmoid(z). Off the diagonal of a matrix, the 1 is left out.
+        batch_norm: BatchNorm after the first layer. In training it needs batches of two or more.
         residual: False leaves the identity out and needs ``gate="none"``: M is z itself.
-        start: ``"identity"``: the layer begins exactly as the plain one, because the last layer
-            begins at zero. ``"random"``: PyTorch's usual weights.
+        start: ``"identity"``: the layer starts exactly as the plain one, because the last layer
+            starts at zero. ``"random"``: PyTorch's usual weights.
 
-    Cost in multiply-adds per image: ``hidden·(C + parameters)``, whatever its size.
+    Cost in multiply-adds per image: ``hidden·(C + parameters)``, for any image size.
 
     Example:
         >>> import torch

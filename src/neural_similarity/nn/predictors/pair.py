@@ -1,4 +1,4 @@
-"""M from pairs of pixels: the centre of the window beside each tap, in the input or in a guide."""
+"""M from pairs of pixels: the centre of the window with each tap, in the input or in a guide."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PairPredictor(PredictorConfig):
         k(f, g) = \langle f, g \rangle \;\text{or}\; \exp(-\tfrac12 \| f - g \|^2)
 
     with sample n, tap i, output position l, the pixel c(l) in the middle of its window (as in
-    :class:`PixelPredictor`), the pixel l + i under tap i, and f the input or the guide behind a 1×1
+    :class:`PixelPredictor`), the pixel l + i under tap i, and f the input or the guide after a 1×1
     convolution, zero outside the image. The gain :math:`\gamma` starts at 0, where the layer is the
     plain one. `Pixel-adaptive convolution <https://arxiv.org/abs/1904.05373>`_ is the Gaussian and
     `stand-alone self-attention <https://arxiv.org/abs/1906.05909>`_ the softmax of dot products,

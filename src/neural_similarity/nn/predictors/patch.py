@@ -38,13 +38,13 @@ class PatchConfig(PredictorConfig):
 
     Args:
         hidden: hidden units; None means the paper's 64 for a diagonal and 128 otherwise.
-        batch_norm: BatchNorm behind both layers; None means the authors' choice (for a diagonal),
+        batch_norm: BatchNorm after both layers; None means the authors' choice (for a diagonal),
             and no BatchNorm in fully connected predictors.
-        residual: learn the difference to the identity, as the paper advises.
-        start: ``"identity"``: the layer begins exactly as the plain one, by a last layer (or its
-            BatchNorm's gain) that begins at zero. ``"authors"``: as in the authors' code, with
+        residual: learn the difference from the identity, as the paper advises.
+        start: ``"identity"``: the layer starts exactly as the plain one, because the last layer (or
+            its BatchNorm's gain) starts at zero. ``"authors"``: as in the authors' code, with
             BatchNorm gains one and eps 1e-3, which is the identity plus small noise.
-        first_scale, last_scale: of the two layers' initial weights, relative to `He's
+        first_scale, last_scale: of the two layers' initial weights, relative to `He initialisation
             <https://arxiv.org/abs/1502.01852>`_; the defaults are the authors'.
     """
 
@@ -95,8 +95,8 @@ class SpherePredictor(PatchConfig):
 
     Args:
         normalize: ``"input"``: the first layer divides by the length of the patch, the second is
-            a plain convolution (the paper's default). ``"both"``: both layers compare directions
-            alone, with the length of their weights divided out as well ("full SphereNet").
+            a plain convolution (the paper's default). ``"both"``: both layers compare only
+            directions, with the length of their weights divided out too ("full SphereNet").
     """
 
     normalize: Literal["input", "both"] = "input"
@@ -157,7 +157,7 @@ class TwoLayers(PredictorNetwork):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights; with ``start="identity"`` the last factor begins at zero."""
+        """Draw the weights; with ``start="identity"`` the last factor starts at zero."""
         scales = (self.config.first_scale, self.config.last_scale)
         for layer, scale in zip((self.first, self.last), scales, strict=True):
             nn.init.normal_(layer.weight, std=scale * sqrt(2 / layer.weight[0].numel()))
@@ -184,7 +184,7 @@ class TwoLayers(PredictorNetwork):
     def fused(self, input: Tensor, window: Window, start: Tensor | None = None) -> Tensor | None:
         """The output, plus a start, in one operation; None where that is not possible.
 
-        None too if there is a start and somebody expects a call, whose output has no start.
+        Also None if there is a start and hooks expect a call, whose output has no start.
         """
         if not isinstance(self.config, SpherePredictor) or self.config.normalize != "input":
             return None
@@ -196,7 +196,7 @@ class TwoLayers(PredictorNetwork):
         return in_one_operation(input, window, *layers, start)
 
     def _folded(self, input: Tensor, window: Window) -> Tensor | None:
-        """The output before it is bounded, if BatchNorm can be a part of the convolutions now."""
+        """The output before it is bounded, if BatchNorm can be folded into the convolutions now."""
         config = self.config
         sphere = isinstance(config, SpherePredictor)
         if not config.batch_norm or getattr(config, "normalize", None) == "both":
@@ -215,7 +215,7 @@ class TwoLayers(PredictorNetwork):
         return kept_layers(self, self._layers(), *operands)
 
     def _layers(self) -> tuple[nn.Module, nn.Module, nn.Module, nn.Module]:
-        modules: Any = self._modules  # a faster way to them, which matters for small maps
+        modules: Any = self._modules  # faster access, which matters for small maps
         return modules["first"], modules["first_norm"], modules["last"], modules["last_norm"]
 
     def early_layers(self, gains: bool) -> list[nn.Module]:

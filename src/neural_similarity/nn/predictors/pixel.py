@@ -31,8 +31,8 @@ class PixelPredictor(PointwiseConfig):
         pool: predict once for each square of ``pool`` × ``pool`` positions, from the average of
             their pixels. 1 predicts at every position.
 
-    Cost in multiply-adds per output position: ``hidden·(C + parameters) / pool²``. For 32 channels, nine
-    taps and 8 hidden units that is a thirtieth of a convolution to 32 channels.
+    Cost in multiply-adds per output position: ``hidden·(C + parameters) / pool²``. For 32 channels,
+    nine taps and 8 hidden units that is a thirtieth of a convolution to 32 channels.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""What predictors from single vectors have in common: two fully connected layers and a gate."""
+"""What predictors that read one vector have in common: two fully connected layers and a gate."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Start = Literal["identity", "random"]
 
 @dataclass(frozen=True)
 class PointwiseConfig(PredictorConfig):
-    """Options of predictors from one vector; use one of the classes that have them.
+    """Options of predictors that read one vector; use one of the subclasses.
 
     Args:
         hidden: hidden units.
         gate: what is done to the prediction z: ``"none"``, identity + z; ``"tanh"``, 1 + tanh(z);
-            ``"sigmoid"``, 2·sigmoid(z). Outside the diagonal of a matrix there is no 1.
-        batch_norm: BatchNorm behind the first layer.
+            ``"sigmoid"``, 2·sigmoid(z). Off the diagonal of a matrix, the 1 is left out.
+        batch_norm: BatchNorm after the first layer.
         residual: False leaves the identity out and needs ``gate="none"``: M is z itself.
-        start: ``"identity"``: the layer begins exactly as the plain one, because the last layer
-            begins at zero. ``"random"``: PyTorch's usual weights.
+        start: ``"identity"``: the layer starts exactly as the plain one, because the last layer
+            starts at zero. ``"random"``: PyTorch's usual weights.
     """
 
     hidden: int = 8
@@ -71,7 +71,7 @@ class PointwiseLayers(PredictorNetwork):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights; with ``start="identity"`` the last layer begins at zero."""
+        """Draw the weights; with ``start="identity"`` the last layer starts at zero."""
         self.first.reset_parameters()
         self.last.reset_parameters()
         if isinstance(self.first_norm, nn.BatchNorm1d | nn.BatchNorm2d):

@@ -31,7 +31,7 @@ def centre_pixels(input: Tensor, kernel_size: tuple[int, int], window: Window) -
     >>> centre_pixels(row, (1, 3), Window(stride=(1, 2), padding=(0, 2))).flatten()
     tensor([0., 2., 4., 6.])
     """
-    margins = []  # zeros around the image; below zero, pixels that are no centre
+    margins = []  # zeros around the image; if negative, pixels that are not centres
     for kernel, padding, dilation in zip(kernel_size, window.padding, window.dilation, strict=True):
         before, after = same_padding(kernel, dilation)
         margins.append((padding - before, padding - after))

@@ -40,9 +40,9 @@ def global_similarity_conv2d(
         bias, dilation, groups: as in :func:`torch.nn.functional.conv2d`.
 
     Returns:
-        ``(N, O, H, W)``, or ``(O, H, W)`` for an input without batch.
+        ``(N, O, H, W)``, or ``(O, H, W)`` for an unbatched input.
 
-    Cost in multiply-adds per sample, with L = H·W positions: those of the convolution, and ``L·C``
+    Cost in multiply-adds per sample, with L = H·W positions: those of the convolution, plus ``L·C``
     for a mask or ``L²·C`` for a matrix.
 
     Example:
@@ -91,7 +91,7 @@ def mix_positions(input: Tensor, similarity: Tensor) -> Tensor:
 def position_attention(
     query: Tensor, key: Tensor, value: Tensor, *, softmax: bool = True
 ) -> Tensor:
-    r"""A similarity computed from two maps, applied to a third: self-attention of positions.
+    r"""A similarity computed from two maps, applied to a third: self-attention between positions.
 
     .. math:: z_{n,c,i} = \sum_j M_{n,i,j} \, v_{n,c,j}, \qquad
         M_{n,i,j} = \sum_d q_{n,d,i} \, k_{n,d,j}
@@ -105,7 +105,7 @@ def position_attention(
         value: ``(N, C, H, W)``.
 
     Cost in multiply-adds per sample, with L = H·W: ``2·L·C·D`` without softmax, as
-    :math:`G_1 (G_2^\top X)`; ``L²·(C + D)`` with it, or ``2·L²·max(C, D)`` from L > 4·C on.
+    :math:`G_1 (G_2^\top X)`; ``L²·(C + D)`` with it, or ``2·L²·max(C, D)`` if L > 4·C.
     Memory grows with L: an M larger than four maps is never formed, except for second derivatives
     of the softmax.
 

@@ -33,7 +33,7 @@ def softmax_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         # The backward pass runs outside of autocast, so cast here, as autocast would.
         dtype = torch.get_autocast_dtype(device)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-    # A compiler differentiates once; a choice by size would fix the size of exported programs.
+    # A compiler differentiates once, and a choice by size would fix the size of exported programs.
     if torch.compiler.is_compiling():
         return _fused(query, key, value)
     if transformed() or query.shape[2] <= _SMALL * value.shape[1]:
@@ -65,7 +65,7 @@ class _Softmax(torch.autograd.Function):
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    # The kernels with little memory need equal widths, and the channels of a position adjacent in
+    # The memory-efficient kernels need equal widths, and the channels of a position adjacent in
     # memory. Added zeros change no inner product.
     width = max(query.shape[1], value.shape[1])
     output = F.scaled_dot_product_attention(

@@ -1,7 +1,7 @@
-"""The readable reference of global similarity: both matrices in full, multiplied.
+"""The readable reference for global similarity: both matrices in full, multiplied.
 
-Every fast path equals this, forward and in each derivative. W_G has C·L × O·L entries and M_G has
-C·L × C·L (with L positions), so this is for reading and for tests only.
+Every fast path matches it, in the output and in each derivative. W_G has C·L × O·L entries and M_G
+has C·L × C·L (with L positions), so this is only for reading and for tests.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def toeplitz(
     """W_G, ``(C·L, O·L)``: its transpose is the size-preserving convolution as one matrix.
 
     Every tap of the kernel shifts the map by a fixed offset. W_Gᵀ is the sum over taps of the tap's
-    weights ``(O, C)`` times its shift ``(L, L)``. Outside of the map there are zeros.
+    weights ``(O, C)`` times its shift ``(L, L)``. Outside the map there are zeros.
     """
     O, C_group, kh, kw = weight.shape
     C = C_group * groups

@@ -50,16 +50,16 @@ def similarity_conv2d(
             * ``(N, K, K, P, Q)`` a matrix per output position, kernel taps first;
 
             a batch, P or Q of 1 is used for every sample, row or column. So ``(N, K, 1, 1)`` is
-            one diagonal per image. It is not expanded, and its gradient is summed on the way.
+            one diagonal per image. It is not expanded; its gradient is summed as it is computed.
         bias, stride, padding, dilation, groups: as in :func:`torch.nn.functional.conv2d`, with
             ``padding`` also ``"same"`` or ``"valid"``.
-        similarity_groups: S, how many groups of neighbouring channels have a diagonal of their
-            own; it divides C. The entries of a group lie together: ``similarity[:, s·K + k]``.
+        similarity_groups: S, how many groups of neighbouring channels have their own diagonal; it
+            divides C. The entries of a group are adjacent: ``similarity[:, s·K + k]``.
 
     Returns:
-        ``(N, O, P, Q)``, or ``(O, P, Q)`` for an input without batch.
+        ``(N, O, P, Q)``, or ``(O, P, Q)`` for an unbatched input.
 
-    Cost in multiply-adds per output position: ``K·C/G·O`` as a plain convolution, plus ``K·C``
+    Cost in multiply-adds per output position: ``K·C/G·O`` as in a plain convolution, plus ``K·C``
     for a diagonal or ``K²·C`` for a matrix per position; a static similarity adds no cost that
     depends on the size of the image.
 
@@ -105,12 +105,12 @@ def similarity_conv2d(
 
 
 def runs_compiled(*operands: Tensor) -> bool:
-    """Whether :func:`similarity_conv2d` of these runs in the compiled kernels, here and now."""
+    """Whether :func:`similarity_conv2d` of these would run in the compiled kernels right now."""
     return unobserved(*operands) and isinstance(dispatch.choose(operands[0]), compiled.Kernels)
 
 
 def _static(similarity: Tensor) -> Tensor | None:
-    """The similarity without its axes of samples and positions, if one serves them all."""
+    """The similarity without its sample and position axes, if one serves them all."""
     if similarity.dim() <= 2:
         return similarity
     if similarity.shape[0] == 1 and similarity.shape[-2:] == (1, 1):

@@ -58,9 +58,9 @@ _DEFAULT_FLAGS = ("-DCPU_CAPABILITY=DEFAULT", "-DCPU_CAPABILITY_DEFAULT")
 class Kernels:
     """The functions of the compiled library, float32 and float64, on the CPU.
 
-    ``predictor_forward`` and ``predictor_backward`` are those of ``ops/sphere_predictor.py``, with
-    ``image`` before them those of ``ops/image_similarity.py``, with ``episode`` those of
-    ``fewshot/inner_loop/chain.py``, and the other four those of ``ops/folded_predictor.py``.
+    ``predictor_forward`` and ``predictor_backward`` belong to ``ops/sphere_predictor.py``, those
+    with the prefix ``image`` to ``ops/image_similarity.py``, those with ``episode`` to
+    ``ops/episode_chain.py``, and the other four to ``ops/folded_predictor.py``.
     """
 
     forward: Callable[..., Any]
@@ -78,10 +78,10 @@ class Kernels:
 
 
 def load() -> Kernels | None:
-    """The compiled operator, built if need be, or ``None`` if it is turned off or cannot be had.
+    """The compiled operator, built if necessary, or ``None`` if it is turned off or unavailable.
 
-    ``NEURAL_SIMILARITY_COMPILED=0`` turns it off. A failure is reported by a single warning: it
-    costs speed, never correctness, and is not tried again in this process.
+    ``NEURAL_SIMILARITY_COMPILED=0`` turns it off. A failure gives a single warning, because it
+    costs speed, never correctness. There is no second attempt in this process.
     """
     with _ONE_AT_A_TIME:
         return _load()
@@ -97,7 +97,7 @@ def _load() -> Kernels | None:
         operators = torch.ops.neural_similarity_cpu
         names = (field.name for field in fields(Kernels))
         return Kernels(**{name: getattr(operators, name).default for name in names})
-    except Exception as error:  # whatever a compiler or a loader does, there is another path
+    except Exception as error:  # however a compiler or a loader fails, there is another path
         warnings.warn(
             f"neural_similarity: no compiled operator, the slower pure PyTorch path is used "
             f"instead (NEURAL_SIMILARITY_COMPILED=0 silences this): {_reason(error)}",
@@ -122,7 +122,7 @@ def _load_library() -> None:
         try:
             load(str(path))
         except OSError:
-            if failed.exists():  # or every process would spend its time on building
+            if failed.exists():  # or every process would spend its time building
                 raise
         else:
             return
@@ -142,7 +142,7 @@ def _path() -> Path:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the library is there as it was built: loading a damaged one would end the process."""
+    """Whether the library is there and intact: loading a damaged one would crash the process."""
     digest = path.with_suffix(".sha256")
     if not (path.exists() and digest.exists()):
         return False
@@ -163,10 +163,10 @@ def _flags() -> tuple[str, ...]:
 def _build(path: Path, flags: tuple[str, ...]) -> None:
     """Compile into a temporary directory, then move into place.
 
-    The move is atomic, so processes that build at the same time do no more than repeat the work,
-    and none ever loads half a library.
+    The move is atomic, so processes that build at the same time only repeat the work, and none
+    ever loads half a library.
     """
-    # Slow to import, and of no use once the library is in the cache.
+    # Slow to import, and not needed once the library is in the cache.
     from torch.utils.cpp_extension import include_paths, library_paths
 
     compiler = _compiler()
@@ -198,7 +198,7 @@ def _run(command: list[str]) -> None:
 
 
 def _compiler() -> list[str]:
-    """The command of the C++ compiler: ``$CXX``, which may carry arguments, or a usual name."""
+    """The command of the C++ compiler: ``$CXX``, which may include arguments, or a usual name."""
     chosen = os.environ.get("CXX", "").split()
     for command in [chosen] if chosen else [[name] for name in _COMPILERS]:
         if shutil.which(command[0]):

@@ -27,7 +27,7 @@ class Path(NamedTuple):
 
     name: str
     serves: Callable[[Tensor], bool]
-    """Whether it can compute inputs of this device and dtype."""
+    """Whether it supports inputs of this device and dtype."""
     load: Callable[[Tensor], Kernels | None]
     """Return its code for such an input, or None where this machine cannot run it."""
 
@@ -46,11 +46,11 @@ PATHS: tuple[Path, ...] = (
     Path("compiled", _compiled_serves, _load_compiled),
     Path("panels", lambda input: True, lambda input: panels),
 )
-"""Fastest first. The last one serves every input on every machine."""
+"""Fastest first. The last one supports every input on every machine."""
 
 
 def choose(input: Tensor) -> Kernels:
-    """The first path that serves this input and can run here."""
+    """The first path that supports this input and can run here."""
     for path in PATHS:
         if path.serves(input) and (kernels := path.load(input)) is not None:
             return kernels
@@ -61,9 +61,9 @@ def choose(input: Tensor) -> Kernels:
 
 @contextmanager
 def only(name: str) -> Iterator[None]:
-    """Use the path of this name for every input that it serves; for tests and benchmarks.
+    """Use the path of this name for every input that it supports; for tests and benchmarks.
 
-    The last path, which serves every input, computes the rest.
+    The last path, which supports every input, computes the rest.
     """
     global PATHS
     before = PATHS

@@ -1,7 +1,7 @@
 """bfloat16 and float16 on a CPU: the compiled operation in float32, rounded at the end.
 
-Processors without instructions for these numbers convert them one by one in every product. Here
-each operand is converted once. Sums are as exact as those of float32.
+Processors without instructions for these dtypes convert values one by one in every product. Here
+each operand is converted once. Sums are as accurate as in float32.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def backward(
     tensors = (grad_output.float(), input.float(), weight.float(), similarity.float())
     gx, gw, gm = _kernels().backward(*tensors, *rest)
     *_, mask = rest
-    # A conversion makes expanded operands dense, so memory is laid out for the operands themselves.
+    # Conversion makes expanded operands dense, so layouts are taken from the original operands.
     if mask[0]:
         gx = gx.to(input.dtype, memory_format=format_of(input))
     if mask[2]:
@@ -41,5 +41,5 @@ def backward(
 
 def _kernels() -> compiled.Kernels:
     kernels = compiled.load()
-    assert kernels is not None  # dispatch.py has asked
+    assert kernels is not None  # dispatch.py has checked
     return kernels

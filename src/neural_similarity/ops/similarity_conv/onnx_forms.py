@@ -1,8 +1,8 @@
 """The similarity convolution from standard operations, for runtimes such as onnxruntime.
 
-A runtime takes its time for each operation and for each pass over the weighted patches, which are K
-times the input. All three forms below need few operations and two or three passes. Which is fastest
-depends on the sizes; it was measured in onnxruntime on a CPU.
+A runtime spends its time on each operation and on each pass over the weighted patches, which are K
+times as large as the input. All three forms below need few operations and two or three passes.
+Which is fastest depends on the sizes; it was measured in onnxruntime on a CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..._shapes import output_size
 __all__ = ["by_kernels", "by_outputs", "by_rows", "similarity_conv2d"]
 
 _FEW_CHANNELS = 16  # a pass over rows of fewer channels is slow
-_MANY_CHANNELS = 128  # with as many, rows are faster even if there are fewer outputs
+_MANY_CHANNELS = 128  # from here on, rows are faster even if there are fewer outputs
 
 
 def similarity_conv2d(
@@ -57,7 +57,7 @@ def by_kernels(
 ) -> Tensor:
     """Patches by a convolution: each of its kernels is 1 at one tap and 0 elsewhere.
 
-    It serves every size, known or not, and is fast with few channels.
+    It supports every size, even if unknown at export, and is fast with few channels.
     """
     channels, taps, kernel = input.shape[1], weight[0, 0].numel(), weight.shape[2:]
     rows, columns = map(output_size, input.shape[2:], kernel, stride, padding, dilation)
@@ -83,11 +83,11 @@ def by_rows(
     groups: int,
     similarity_groups: int,
 ) -> Tensor:
-    """Patches by an index of pixels, each a row of channels; then products of matrices."""
+    """Patches by indexing pixels, each a row of channels; then matrix products."""
     assert groups == 1
     channels, taps, kernel = input.shape[1], weight[0, 0].numel(), weight.shape[2:]
     rows, columns = map(output_size, input.shape[2:], kernel, stride, padding, dilation)
-    # Padding that is added last is a copy of whole rows.
+    # Channels are last before the padding, which then copies whole rows.
     pixels = functional.pad(
         input.permute(0, 2, 3, 1), (0, 0, padding[1], padding[1], padding[0], padding[0])
     )
@@ -166,7 +166,7 @@ def _pixels_of_patches(
     stride: Sequence[int],
     dilation: Sequence[int],
 ) -> Tensor:
-    """The place of each pixel of each patch in ``(N, H, W, C)`` flattened over H and W."""
+    """The index of each pixel of each patch in ``(N, H, W, C)`` flattened over H and W."""
     down, across = (
         stride[axis]
         * torch.arange(positions[axis], dtype=torch.int32, device=pixels.device)[:, None]
@@ -178,7 +178,7 @@ def _pixels_of_patches(
 
 
 def _whole(similarity: Tensor, rows: int, columns: int) -> Tensor:
-    """The similarity at every position, or its one M where this serves all positions."""
+    """The similarity at every position, or the one M that serves all positions."""
     if similarity.shape[-2:] in ((1, 1), (rows, columns)):
         return similarity
     return similarity.expand(*similarity.shape[:-2], rows, columns)

@@ -30,7 +30,7 @@ from .pieces import format_of, gradient_memory
 
 __all__ = ["similarity_conv2d", "traceable"]
 
-# PyTorch's registration functions carry no types.
+# PyTorch's registration functions are untyped.
 _library: Any = torch.library.Library
 _register_fake: Any = torch.library.register_fake
 
@@ -69,7 +69,7 @@ def similarity_conv2d(
     """
     settings = (stride, padding, dilation, groups, similarity_groups)
     if unobserved(input, weight, similarity):
-        # PyTorch's way to the operator takes longer than a small convolution.
+        # PyTorch's dispatch to the operator takes longer than a small convolution.
         if torch.is_grad_enabled():
             return cast(Tensor, _Direct.apply(input, weight, similarity, settings))  # type: ignore[no-untyped-call]
         return cast(Tensor, dispatch.choose(input).forward(input, weight, similarity, *settings))
@@ -81,7 +81,7 @@ def similarity_conv2d(
 
 
 class _Direct(torch.autograd.Function):
-    """The operator without its bookkeeping, where nobody but autograd follows the code."""
+    """The operator without its overhead, where nothing but autograd traces the code."""
 
     @staticmethod
     def forward(
@@ -94,7 +94,7 @@ class _Direct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         operands, mask = ctx.saved_tensors, list(ctx.needs_input_grad[:3])
-        # The operator, if a derivative of this derivative will be taken.
+        # The operator, if this gradient will itself be differentiated.
         direct = not torch.is_grad_enabled() and unobserved(grad_output, *operands)
         backward = dispatch.choose(operands[0]).backward if direct else _BACKWARD
         gradients = backward(grad_output, *operands, *ctx.settings, mask)
@@ -130,7 +130,7 @@ def traceable(
     else:
         patches = torch.stack(taps, 2)
         weighted = [(patches * similarity[:, None, i]).sum(2) for i in range(len(taps))]
-    # The taps of a channel together: the order of the weight in memory.
+    # The taps of a channel adjacent, as in the weight's memory.
     panel = torch.stack(weighted, 2).flatten(1, 2)
     return functional.conv2d(panel, weight.reshape(weight.shape[0], -1, 1, 1), groups=groups)
 

@@ -13,7 +13,7 @@ the number of kernel launches matters.
 
 Panels are laid out ``(group, sample, row, column, tap row, tap column, channel)``, so that writing
 one follows the order of channels-last memory and the matrix product needs no further copy. The two
-axes of a tap stay apart because in a view of the padded input they cannot be merged.
+axes of a tap stay separate because in a view of the padded input they cannot be merged.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of input, weight and similarity where ``mask`` is true, else empty tensors.
 
-    The patches are computed again piece by piece instead of being stored in the forward pass.
+    The patches are recomputed piece by piece instead of being stored in the forward pass.
     """
     g = Geometry.of(input, weight, stride, padding, dilation, groups, similarity_groups)
     dtype = _working_dtype(input)
@@ -146,7 +146,7 @@ def _patches(g: Geometry, input: Tensor, piece: Piece, dtype: torch.dtype) -> Te
 
 
 def _factors(g: Geometry, similarity: Tensor, piece: Piece, dtype: torch.dtype) -> Tensor:
-    """The similarity of a piece, position by position; an axis of one serves all along it.
+    """The similarity of a piece, position by position; axes of size one broadcast.
 
     A full one is ``(sample, row, column, tap, tap)``. A diagonal one has the axes of
     :func:`_split`: ``(outer, 1, sample, row, column, tap row, tap column, inner, 1)``.
@@ -164,7 +164,7 @@ def _taps_last(matrices: Tensor) -> Tensor:
     """``(N, K, K, P, Q)`` as ``(N, P, Q, K, K)``.
 
     A CPU transposes a dense matrix several times as fast as it copies axes in another order, and
-    its small matrix products want dense matrices.
+    its small matrix products need dense matrices.
     """
     N, K, _, P, Q = matrices.shape
     if matrices.device.type != "cpu" or matrices.stride(-1) != 1:
@@ -177,7 +177,7 @@ def _taps_last(matrices: Tensor) -> Tensor:
 
 
 def _split(g: Geometry, patches: Tensor) -> Tensor:
-    """A panel with the groups of the similarity apart.
+    """A panel with separate axes for the groups of the similarity.
 
     ``(outer, block, sample, row, column, tap row, tap column, inner, channel)``.
     """

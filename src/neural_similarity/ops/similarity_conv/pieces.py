@@ -22,8 +22,8 @@ _ACCELERATOR_PANEL = 256 << 20
 class Geometry:
     """Sizes of one call; the padding is symmetric.
 
-    The channels are cut twice: by the groups of the convolution and by those of the similarity.
-    The smaller number of groups divides the larger one. So the channels are ``outer`` parts of
+    The channels are split twice: into the groups of the convolution and those of the similarity.
+    The smaller number of groups divides the larger one. So the channels form ``outer`` parts of
     ``blocks`` parts of ``inner`` parts, ``outer * blocks`` groups of the convolution and
     ``outer * inner`` groups of the similarity, and ``blocks`` or ``inner`` is 1.
     """
@@ -131,7 +131,7 @@ def format_of(input: Tensor) -> torch.memory_format:
 
 
 def gradient_memory(similarity: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """For the gradient of a similarity: dense, with taps last in memory if it has them so."""
+    """Memory for the gradient of a similarity: dense, with taps last if the similarity has."""
     taps = similarity.dim() - 3
     if similarity.stride(taps) != 1 or similarity.stride(-1) == 1:
         return similarity.new_empty(similarity.shape, dtype=dtype)

@@ -1,7 +1,7 @@
-"""The readable reference of the similarity convolution: unfold, mix the taps, multiply.
+"""The readable reference for the similarity convolution: unfold, mix the taps, multiply.
 
-Every fast path equals this function, forward and in each derivative. It stores the patches of the
-whole batch; it is meant for reading and for tests.
+Every fast path matches this function, in the output and in each derivative. It stores the patches
+of the whole batch; it is meant for reading and for tests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which files may be loaded as code: those that nobody but this user could have written.
 
-A library is code. In a folder that others can write, anybody can put one under the name that is
-looked for, with its checksum.
+A library is code. In a folder that others can write to, anybody can put one under the expected
+name, with a matching checksum.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def trusted_folder(path: Path) -> Path:
-    """The folder without links, created for this user alone if it is not there.
+    """The folder with links resolved, created for this user only if it does not exist.
 
     Raises:
         OSError: others could put files there: they own it or may write to it, or could replace one
@@ -29,13 +29,13 @@ def trusted_folder(path: Path) -> Path:
     check_trusted(folder)
     for parent in folder.parents:
         _check_parent(parent)
-        if parent == _home():  # what is above is as safe as all that the user does
+        if parent == _home():  # everything above is as safe as anything the user does
             break
     return folder
 
 
 def check_trusted(path: Path) -> None:
-    """Raise unless a file or folder is no link, belongs to this user or root, and is theirs alone.
+    """Raise unless a file or folder is not a link, and only this user or root owns and writes it.
 
     Raises:
         OSError: somebody else could have written it.
@@ -54,7 +54,7 @@ def _check_parent(parent: Path) -> None:
     state = parent.stat()
     if not _is_ours(state):
         raise _distrust(parent, "it belongs to another user")
-    # In a sticky folder such as /tmp, nobody can replace what belongs to another.
+    # In a sticky folder such as /tmp, nobody can replace what belongs to somebody else.
     writers = state.st_mode & _OTHERS
     if os.name != "posix" or not writers or state.st_mode & stat.S_ISVTX:
         return
@@ -64,18 +64,18 @@ def _check_parent(parent: Path) -> None:
 
 
 def _is_ours(state: os.stat_result) -> bool:
-    """Whether it belongs to this user, or to root, who can do everything anyway."""
+    """Whether it belongs to this user, or to root, who can do anything anyway."""
     return not hasattr(os, "geteuid") or state.st_uid in (0, os.geteuid())
 
 
 def _is_private_group(group: int) -> bool:
-    """Whether a group has this user alone: on many systems everybody has such a group."""
+    """Whether this user is the only member: many systems give each user such a group."""
     try:
         import grp
         import pwd
 
         user, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
-    except (ImportError, KeyError):  # no such lists here, or not in them
+    except (ImportError, KeyError):  # no such lists on this system, or not listed
         return False
     return (
         user.pw_gid == group
@@ -87,7 +87,7 @@ def _is_private_group(group: int) -> bool:
 def _home() -> Path | None:
     try:
         return Path.home().resolve()
-    except (OSError, RuntimeError):  # a user without one
+    except (OSError, RuntimeError):  # a user without a home
         return None
 
 

@@ -1,1 +1,1 @@
-"""What recipes are made of: losses, schedules, weight decay, and settings of BatchNorm."""
+"""What recipes are made of: losses, schedules, weight decay, and BatchNorm settings."""

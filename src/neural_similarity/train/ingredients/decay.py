@@ -16,9 +16,9 @@ AUTHORS_DECAY = 5e-3  # weight decay of an unconstrained static M in the authors
 
 
 def weight_decays(config: Settings, model: nn.Module) -> dict[nn.Parameter, float]:
-    """The weight decay of every parameter that is not frozen, in the order of the model.
+    """The weight decay of every parameter that is not frozen, in model order.
 
-    Weights, filters, a static M, predictors and BatchNorm have settings of their own. Biases and
+    Weights, filters, a static M, predictors and BatchNorm have separate settings. Biases and
     kernel shapes do not decay.
     """
     similarities = [s for module in model.modules() for s in static_similarities(module).values()]
@@ -56,7 +56,7 @@ def _filters(model: nn.Module) -> set[nn.Parameter]:
     filters: set[nn.Parameter] = set()
     for module in model.modules():
         if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) and module not in others:
-            # Behind a static similarity the weight has another name.
+            # With a static similarity the weight has another name.
             named = ("weight", "parametrizations.weight.original")
             filters |= {p for name, p in module.named_parameters() if name in named}
     return filters

@@ -11,19 +11,19 @@ __all__ = ["classification_loss"]
 def classification_loss(
     scores: Tensor, labels: Tensor, smoothing: float = 0.0, floor: float = 0.0
 ) -> Tensor:
-    r"""Cross-entropy with smoothed labels; a floor bounds it.
+    r"""Cross-entropy with smoothed labels, bounded by a floor.
 
     .. math:: -\frac{1}{N} \sum_n \sum_k q_{nk} \log(p_{nk} + \text{floor}), \qquad
         q_{nk} = (1 - \varepsilon) [k = y_n] + \varepsilon / K
 
     with sample n, class k of K, the softmax p of the scores, the label y and ε = ``smoothing``.
-    With the authors' floor of 1e-4 no image costs more than 9.2, and one that is hopelessly wrong
-    has almost no gradient.
+    With the authors' floor of 1e-4 no image costs more than 9.2, and hopelessly wrong ones have
+    almost no gradient.
 
     Args:
         scores: ``(N, K)``.
         labels: ``(N,)``.
-        smoothing: share of each label that is spread over all classes.
+        smoothing: share of each label spread over all classes.
         floor: added to every probability.
 
     Example:

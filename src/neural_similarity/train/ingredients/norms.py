@@ -12,10 +12,10 @@ __all__ = ["norm_parameters", "set_norms"]
 
 
 def set_norms(model: nn.Module, config: Settings) -> None:
-    """Give every BatchNorm the momentum, eps and first statistics of the settings.
+    """Give every BatchNorm the momentum, eps and initial statistics of the settings.
 
-    The authors' moving averages have a decay of 0.999, which is PyTorch's momentum of 0.001, and
-    begin at zero: ``norm_start="zero"`` does that for variances. Means begin at zero anyway.
+    The authors' moving averages have a decay of 0.999, which is a momentum of 0.001 in PyTorch, and
+    start at zero: ``norm_start="zero"`` does that for variances. Means start at zero anyway.
     """
     predictors = predictor_modules(model)
     for module in model.modules():

@@ -1,6 +1,6 @@
 """Recipes: settings under one name, for ``nsl train --recipe``.
 
-A recipe only sets settings. What the user sets wins over it, and a run stores the result.
+A recipe only provides settings. The user's settings take precedence, and a run stores the result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Chosen = Mapping[str, Any]
 
 _AUTHORS_NORMS = {
     "norm_decay": 5e-4,
-    "norm_momentum": 0.001,  # in TensorFlow's words a decay of 0.999
+    "norm_momentum": 0.001,  # a decay of 0.999 in TensorFlow's terms
     "norm_eps": 1e-3,
     "norm_start": "zero",
     "predictor_momentum": 0.001,
@@ -26,7 +26,7 @@ _AUTHORS_LOSS = {"loss_floor": 1e-4, "label_smoothing": 0.01}
 
 def authors(chosen: Chosen) -> dict[str, Any]:
     """The authors' code for CIFAR-10 and CIFAR-100 (Tables 1 to 4)."""
-    # Their static diagonal M does not decay; an unconstrained one has the default, which is theirs.
+    # Their static diagonal M does not decay; the default for an unconstrained M is theirs.
     unconstrained = chosen.get("structure") == "unconstrained"
     has_start = chosen.get("predictor", "sphere") in ("sphere", "patch", "conv")
     return {
@@ -73,13 +73,13 @@ RECIPES: dict[str, Callable[[Chosen], dict[str, Any]]] = {
     "authors": authors,
     "authors-attention": authors_attention,
 }
-"""By name: from the settings that the user chose to those of the recipe."""
+"""By name: functions from the user's settings to those of the recipe."""
 
 
 def recipe_settings(name: str, chosen: Chosen) -> dict[str, Any]:
-    """The settings of a recipe; some depend on the settings that the user chose.
+    """The settings of a recipe; some depend on the user's settings.
 
-    The length of training is a single setting: with ``epochs`` of the user's there are no steps.
+    The length of training is a single setting: if the user sets ``epochs``, there are no steps.
 
     Example:
         >>> recipe_settings("authors", {})["padding"]
@@ -93,7 +93,7 @@ def recipe_settings(name: str, chosen: Chosen) -> dict[str, Any]:
 
 
 def with_recipe(name: str, chosen: Chosen) -> dict[str, Any]:
-    """The chosen settings, and those of a recipe where nothing was chosen.
+    """The user's settings, completed by those of a recipe.
 
     Example:
         >>> with_recipe("authors", {"lr": 0.05, "predictor_options": {"hidden": 8}})["lr"]

@@ -1,6 +1,6 @@
-"""Learning-rate schedules: pure functions of the share of the steps that is done.
+"""Learning-rate schedules: pure functions of the fraction of steps done.
 
-So a resumed run needs no state of the schedule, and a schedule scales with the number of steps.
+So resuming needs no schedule state, and a schedule scales with the number of steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Schedule = Callable[[float], float]
 
 
 def _drops(*shares: float) -> Schedule:
-    """Divide the learning rate by ten after each of these shares of the steps."""
+    """Divide the learning rate by ten after each of these fractions of the steps."""
 
     def schedule(done: float) -> float:
         return float(0.1 ** sum(done >= share for share in shares))
@@ -23,19 +23,19 @@ def _drops(*shares: float) -> Schedule:
 
 
 def onecycle(done: float, warm: float = 0.2) -> float:
-    """Linearly up over the first fifth of the steps, then linearly down to zero."""
+    """Linear warmup over the first fifth of the steps, then linear decay to zero."""
     return done / warm if done < warm else (1 - done) / (1 - warm)
 
 
 def cosine(done: float) -> float:
-    """Down along half a cosine wave."""
+    """Decay along half a cosine wave."""
     return 0.5 * (1 + cos(pi * done))
 
 
 def halving(done: float) -> float:
     """Halved after each tenth of the steps, as in the code of ProtoNet and of R2D2.
 
-    A rate that falls all the time suits runs that may end early (``patience``).
+    A rate that falls throughout suits runs that may stop early (``patience``).
     """
     return float(0.5 ** int(10 * done))
 
@@ -49,4 +49,4 @@ SCHEDULES: dict[str, Schedule] = {
     "authors": _drops(20 / 42.5, 30 / 42.5, 37.5 / 42.5),  # their code: 42.5K steps
     "imagenet": _drops(200 / 600, 375 / 600, 550 / 600),  # 600K steps
 }
-"""By name; each maps the share of steps done, in [0, 1), to a share of the peak."""
+"""By name; each maps the fraction of steps done, in [0, 1), to a fraction of the peak."""

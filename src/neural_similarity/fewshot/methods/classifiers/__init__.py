@@ -1,4 +1,4 @@
-"""Methods that give new classes a classifier on features, which stay as training left them."""
+"""Methods that fit a classifier for new classes on the features, which do not change."""
 
 from . import baseline_pp, laplace, linear, r2d2, ridge
 

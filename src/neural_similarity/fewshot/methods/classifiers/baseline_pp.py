@@ -1,4 +1,4 @@
-"""Baseline++: a classifier by angles (Chen and others, 2019).
+"""Baseline++: a cosine classifier (Chen et al., 2019).
 
 Paper: "A Closer Look at Few-shot Classification",
 https://arxiv.org/abs/1904.04232.
@@ -36,13 +36,13 @@ class CosineClassifier(nn.Module):
 @register_method
 @dataclass(frozen=True)
 class BaselinePP(SupportSGD, FeatureMethod):
-    """Finetuning that compares class and image by their angle, in training and in tests.
+    """Finetuning with a classifier that uses cosines, in training and in tests.
 
-    A new classifier starts at the mean of the support images' directions, as a vector of length
-    zero has no angle. It is tuned with the scale at which training ended.
+    A new classifier starts at the mean direction of the support images, because a zero vector has
+    no direction. It is tuned with the scale learned in training.
 
     Args:
-        scale: the first α.
+        scale: the initial α.
     """
 
     scale: float = 10.0
@@ -73,7 +73,7 @@ class BaselinePP(SupportSGD, FeatureMethod):
                 dots_slope.addcmul_(row.unsqueeze(1), error)
             return [slope, dots_slope]
 
-        # Steps are linear, so X w takes the steps of A times the products: cheaper than X w anew.
+        # Steps are linear, so X w is updated like A, times the products: cheaper than X w anew.
         start = (labels / n_shot).repeat(1, 1, len(X))
         A, dots = self.descend([start, dots_of(products, start)], gradients, X.shape[1])
         directions = (A / _lengths(A, dots)).permute(2, 0, 1)

@@ -1,4 +1,4 @@
-"""Discriminative k-shot learning (Bauer and others, 2017).
+"""Discriminative k-shot learning (Bauer et al., 2017).
 
 Paper: "Discriminative k-shot learning using probabilistic models",
 https://arxiv.org/abs/1706.00326.
@@ -27,12 +27,12 @@ Covariance = Literal["isotropic", "diagonal"]
 @register_method
 @dataclass(frozen=True)
 class Laplace(FittedClassifier):
-    """A network trained on base classes; its own classifier is the prior of the next one.
+    """A network trained on base classes; its classifier gives the prior of new classifiers.
 
-    The rows of the classifier of base classes are samples of what a row looks like: a Gaussian is
-    fitted to them. New classes get the most probable classifier, given this prior and the support
-    set (:func:`fit_laplace`): the point where Laplace's method approximates the posterior. Features
-    are used as they are, because the rows belong to them.
+    The rows of the base-class classifier are samples of what a row looks like: a Gaussian is fitted
+    to them. New classes get the most probable classifier, given this prior and the support set
+    (:func:`fit_laplace`): the point at which Laplace's method approximates the posterior. Features
+    are not scaled, because the rows belong to them as they are.
 
     The prior has nothing to tune, and may be too narrow for classes that are more alike than the
     base classes: cars of different makes, for example.
@@ -62,7 +62,7 @@ class Laplace(FittedClassifier):
 
 
 def classifier_rows(layer: nn.Module) -> Tensor | None:
-    """The rows ``(classes, D + 1)`` of a linear layer, weights then bias; None of another layer.
+    """The rows ``(classes, D + 1)`` of a linear layer, weights then bias; None for any other layer.
 
     >>> classifier_rows(nn.Linear(5, 3)).shape
     torch.Size([3, 6])
@@ -77,7 +77,7 @@ def classifier_rows(layer: nn.Module) -> Tensor | None:
 def gaussian_prior(rows: Tensor, covariance: Covariance = "isotropic") -> tuple[Tensor, Tensor]:
     """Mean and standard deviation ``(D + 1,)`` of a classifier's rows ``(classes, D + 1)``.
 
-    The last number of a row is its bias, which has a variance of its own.
+    The last entry of a row is its bias, which has its own variance.
 
     >>> mean, deviation = gaussian_prior(torch.tensor([[0.0, 2.0, 1.0], [4.0, 2.0, 1.0]]))
     >>> mean.tolist(), deviation.tolist()
@@ -97,21 +97,21 @@ def fit_laplace(
     prior: tuple[Tensor, Tensor],
     mirrored: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    r"""Weight ``(..., n_way, D)`` and bias ``(..., n_way)`` that are most probable.
+    r"""The most probable weight ``(..., n_way, D)`` and bias ``(..., n_way)``.
 
     .. math:: \max_{w_1, \dots} \; \sum_i c_i \log p(y_i \mid x_i, w)
         + \sum_k \log \mathcal N(w_k \mid \mu, \operatorname{diag}(\sigma^2))
 
     with ``p`` the softmax of :math:`w_k^\top (x_i, 1)`. The weights :math:`c_i` let every class
-    count the same; their mean is one. With :math:`w_k = \mu + \sigma v_k` it is logistic regression
-    of features times σ, with penalty ½‖v‖²: the mean adds the same to the scores of all classes.
-    Computed in float64, in the span of the features.
+    count the same; their mean is one. With :math:`w_k = \mu + \sigma v_k` this is logistic
+    regression on features times σ, with penalty ½‖v‖²: the mean adds the same to the scores of all
+    classes. Computed in float64, in the span of the features.
 
     Args:
         features: ``(..., n, D)``, of one support set or of many at once, as the base classifier
-            read them.
+            took them.
         labels: ``(n,)``, the same for every support set; every class has an image.
-        n_way: how many classes there are.
+        n_way: number of classes.
         prior: mean μ and standard deviation σ, each ``(D + 1,)``.
         mirrored: ``(..., n, D)``, features of the mirror images. Then an image and its mirror image
             count half each.

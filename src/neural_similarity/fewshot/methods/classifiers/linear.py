@@ -1,6 +1,6 @@
-"""Logistic regression on features of unit length, its strength chosen inside the support set.
+"""Logistic regression on unit-length features, regularisation chosen within the support set.
 
-Paper: its plain use on fixed features is the strong baseline of Tian and others (2020),
+Paper: its plain use on fixed features is the strong baseline of Tian et al. (2020),
 "Rethinking Few-Shot Image Classification: a Good Embedding Is All You Need?",
 https://arxiv.org/abs/2003.11539.
 """
@@ -22,19 +22,19 @@ from .linear_classifiers import FittedClassifier
 __all__ = ["STRENGTHS", "Linear", "balanced", "choose_strength", "fit_linear", "inner_folds"]
 
 STRENGTHS = (2.0, 10.0, 50.0, 250.0, 1250.0)
-"""The values of C to choose from: the weight of the cross-entropy beside half of ‖W‖²."""
+"""The values of C to choose from: the weight of the cross-entropy relative to ½‖W‖²."""
 
-_WITHOUT_CHOICE = 125.0  # of one image of each class, none can be left out
+_WITHOUT_CHOICE = 125.0  # with one image per class, none can be left out
 _FOLDS = 5
 
 
 @register_method
 @dataclass(frozen=True)
 class Linear(FittedClassifier):
-    """A network trained on base classes; new classes by logistic regression on unit features.
+    """A network trained on base classes; new classes by logistic regression on its features.
 
-    Features are scaled to unit length, and :func:`fit_linear` fits the classifier, with a strength
-    of its own for every episode. ``finetune`` takes a fixed number of gradient steps instead.
+    Features are scaled to unit length, and :func:`fit_linear` fits the classifier, with C chosen
+    for every episode. ``finetune`` takes a fixed number of gradient steps instead.
 
     Args:
         strength: C as in scikit-learn; None chooses one of :data:`STRENGTHS`.
@@ -67,10 +67,10 @@ def fit_linear(
     Args:
         features: ``(..., n, D)``, of one support set or of many at once.
         labels: ``(n,)``, the same for every support set; every class has an image.
-        n_way: how many classes there are.
+        n_way: number of classes.
         mirrored: ``(..., n, D)``, features of the mirror images. Then an image and its mirror image
             count half each.
-        strength: C; None is the choice of :func:`choose_strength`.
+        strength: C; None chooses it by :func:`choose_strength`.
     """
     rows = features if mirrored is None else torch.cat((features, mirrored), dim=-2)
     X = rows.reshape(-1, *rows.shape[-2:]).double()
@@ -93,9 +93,9 @@ def fit_linear(
 
 
 def choose_strength(features: Tensor, labels: Tensor, n_way: int) -> Tensor:
-    """The value ``(E,)`` of :data:`STRENGTHS` that is best for each support set ``(E, n, D)``.
+    """The best value ``(E,)`` of :data:`STRENGTHS` for each support set ``(E, n, D)``.
 
-    It has the least cross-entropy of images that are left out, in the folds of
+    It has the lowest cross-entropy of images that are left out, in the folds of
     :func:`inner_folds`; every class counts the same.
     """
     folds = inner_folds(labels)
@@ -108,7 +108,7 @@ def choose_strength(features: Tensor, labels: Tensor, n_way: int) -> Tensor:
     shares = balanced((folds >= 0)[:, None], labels, n_way).to(X)[:, 0]
     V = X.new_zeros(len(X), X.shape[-1] + 1, count, n_way)
     rows, own, losses = torch.arange(len(folds)), folds.clamp(min=0), []
-    for strength in STRENGTHS:  # from strong to weak penalties: the next V is near
+    for strength in STRENGTHS:  # from strong to weak penalties: a warm start
         V = _solve(X, labels, weights, X.new_tensor([strength]), V, 3e-3)
         scores = (X @ V[:, :-1].flatten(2)).unflatten(2, V.shape[2:]) + V[:, -1:]
         own_fold = scores[:, rows, own].log_softmax(-1)[:, rows, labels]
@@ -117,7 +117,7 @@ def choose_strength(features: Tensor, labels: Tensor, n_way: int) -> Tensor:
 
 
 def balanced(used: Tensor, labels: Tensor, n_way: int) -> Tensor:
-    """Weights ``(n, P)`` with which classes count the same, in P choices of images.
+    """Weights ``(n, P)`` that let all classes count the same, in P selections of images.
 
     The mean weight of the images that are used, a column of ``used``, is one; others weigh zero.
 
@@ -150,9 +150,9 @@ def inner_folds(labels: Tensor, most: int = _FOLDS) -> Tensor:
 def _solve(
     X: Tensor, labels: Tensor, weights: Tensor, strengths: Tensor, start: Tensor, tolerance: float
 ) -> Tensor:
-    """V ``(E, r + 1, P, n_way)`` from coordinates ``(E, n, r)``; a bias is the last coordinate.
+    """V ``(E, r + 1, P, n_way)`` from coordinates ``(E, n, r)``; the last coordinate is a bias.
 
-    There is a strength for every support set, or one for all.
+    There is one C per support set, or one for all.
     """
     penalties = (1 / strengths)[:, None, None].repeat(1, X.shape[-1] + 1, 1)
     penalties[:, -1] = 0

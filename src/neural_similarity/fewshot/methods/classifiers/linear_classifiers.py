@@ -1,4 +1,4 @@
-"""What methods share that give new classes a linear classifier on the features of a network."""
+"""What methods with a linear classifier on the features of a network share."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["FittedClassifier", "TunedClassifier"]
 class TunedClassifier(SupportSGD, FeatureMethod):
     """A new linear classifier on the features, tuned on the support set of every episode.
 
-    It is the Baseline of Chen and others (2019), "A Closer Look at Few-shot Classification",
+    It is the Baseline of Chen et al. (2019), "A Closer Look at Few-shot Classification",
     https://arxiv.org/abs/1904.04232.
 
     Args:
         start: where it starts: ``"zero"``; ``"prototypes"``, weights ``2 p`` and biases
-            ``−‖p‖²``, which classify by the nearest prototype p; or ``"tuned"``, a classifier that
-            the paper's steps have tuned on the features, from zero.
+            ``−‖p‖²``, which classify by the nearest prototype p; or ``"tuned"``, the result of the
+            paper's tuning on the features, from zero.
     """
 
     start: Start = "zero"
@@ -47,7 +47,7 @@ class TunedClassifier(SupportSGD, FeatureMethod):
 class FittedClassifier(FeatureMethod):
     """A network trained on base classes; new classes by a linear classifier on its features.
 
-    All weights of the classifier are found at once, as the minimum of a convex function.
+    All weights of the classifier are fitted at once, as the minimum of a convex function.
     """
 
     trains_on: ClassVar[Literal["images", "episodes"]] = "images"

@@ -1,4 +1,4 @@
-"""R2D2: ridge regression inside a meta-learned network (Bertinetto and others, 2019).
+"""R2D2: ridge regression inside a meta-learned network (Bertinetto et al., 2019).
 
 Paper: "Meta-learning with differentiable closed-form solvers", https://arxiv.org/abs/1805.08136.
 """
@@ -34,7 +34,7 @@ class R2D2Head(nn.Module):
 @register_method
 @dataclass(frozen=True)
 class R2D2(FeatureMethod):
-    r"""A linear classifier of the support set in closed form; training differentiates through it.
+    r"""A linear classifier fitted in closed form; training differentiates through it.
 
     With support features X ``(n, D)``, n = n_way · n_shot, and one-hot labels Y:
 
@@ -43,11 +43,11 @@ class R2D2(FeatureMethod):
 
     which by Woodbury's identity is ridge regression, at the cost of an n × n system instead of a
     D × D one. Training learns the features, λ, α and β. Method ``ridge`` is for features that are
-    trained already: it chooses λ for every episode.
+    already trained: it chooses λ for every episode.
 
     Args:
-        ridge: the first λ.
-        scale: the first α; the first β is 0.
+        ridge: the initial λ.
+        scale: the initial α; β starts at 0.
     """
 
     ridge: float = 10.0
@@ -69,7 +69,7 @@ class R2D2(FeatureMethod):
         Y = one_hot(support.shape[1], support.shape[2], X).expand(len(X), -1, -1)
         identity = torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
         dual = torch.linalg.solve(X @ X.mT + head.log_ridge.exp() * identity, Y)
-        # In this order the D × n_way classifier is never made.
+        # In this order the D × n_way classifier is never computed.
         products: Tensor = query @ X.mT @ dual
         return products * head.scale + head.bias
 

@@ -1,4 +1,4 @@
-"""Ridge regression on features of unit length, its strength chosen by leaving one image out.
+"""Ridge regression on unit-length features, regularisation chosen by leave-one-out.
 
 Papers: Hoerl and Kennard (1970), "Ridge Regression: Biased Estimation for Nonorthogonal Problems",
 https://doi.org/10.1080/00401706.1970.10488634; the closed form of the leave-one-out error is in
@@ -28,14 +28,14 @@ RIDGES = 10.0 ** torch.arange(-3.0, 1.5, 0.5, dtype=torch.float64)
 @register_method
 @dataclass(frozen=True)
 class Ridge(FittedClassifier):
-    """A network trained on base classes; new classes by ridge regression on unit features.
+    """A network trained on base classes; new classes by ridge regression on its features.
 
-    Features are scaled to unit length, and :func:`fit_ridge` fits the classifier, with a λ of its
-    own for every episode. There is nothing to tune. Method ``r2d2`` learns λ and trains the
-    features through the regression.
+    Features are scaled to unit length, and :func:`fit_ridge` fits the classifier, with λ chosen for
+    every episode. There is nothing to tune. Method ``r2d2`` learns λ and trains the features
+    through the regression.
 
     Args:
-        scale: a factor of the scores; without it, right and wrong differ by one in the regression.
+        scale: a factor of the scores; without it, right and wrong targets differ by one.
     """
 
     scale: float = 10.0
@@ -57,16 +57,16 @@ def fit_ridge(
     .. math:: W = X^\top S (S X X^\top S + \lambda I)^{-1} S (Y - 1/n_{way}), \qquad
         b = -c^\top W
 
-    with X the features minus their weighted mean c, Y the one-hot labels, and S the square roots of
-    the images' weights on a diagonal. λ is the value of :data:`RIDGES` with the least squared error
-    when every image in turn is left out, of the mean too; that error has a closed form. Computed in
-    float64.
+    with X the features minus their weighted mean c, Y the one-hot labels, and S the diagonal matrix
+    of the square roots of the images' weights. λ is the value of :data:`RIDGES` with the smallest
+    squared leave-one-out error (the mean c leaves the image out too), which has a closed form.
+    Computed in float64.
 
     Args:
         features: ``(..., n, D)``, of one support set or of many at once.
         labels: ``(n,)``, the same for every support set.
-        n_way: how many classes there are.
-        weights: ``(n,)``, how much each image counts; all the same by default.
+        n_way: number of classes.
+        weights: ``(n,)``, the weight of each image; equal by default.
     """
     X = features.double()
     counts = torch.ones_like(X[..., 0]) if weights is None else weights.to(X).expand(X.shape[:-1])
@@ -80,10 +80,10 @@ def fit_ridge(
 
 
 def _dual_of_least_error(products: Tensor, targets: Tensor, shares: Tensor) -> Tensor:
-    """The dual coefficients ``(K + λ I)⁻¹ Y`` of the best λ for products K ``(..., n, n)``.
+    """The dual coefficients ``(K + λ I)⁻¹ Y`` of the best λ, for inner products K ``(..., n, n)``.
 
-    The error of an image that is left out, of the regression and of the centre, is ``dual`` over
-    the diagonal of ``(K + λ I)⁻¹`` minus its share of the centre, ``w / (λ Σ w)``.
+    The leave-one-out error of an image, from the regression and the centre, is ``dual`` divided by
+    the diagonal of ``(K + λ I)⁻¹`` minus the image's share of the centre, ``w / (λ Σ w)``.
     """
     values: Tensor
     vectors: Tensor

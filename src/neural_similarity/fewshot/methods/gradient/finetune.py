@@ -1,4 +1,4 @@
-"""Finetuning: the baseline of Table 6, which is the Baseline of Chen and others (2019).
+"""Finetuning: the baseline of Table 6, which is the Baseline of Chen et al. (2019).
 
 Paper: "A Closer Look at Few-shot Classification",
 https://arxiv.org/abs/1904.04232.

@@ -1,4 +1,4 @@
-"""LEO: gradient steps on a code from which a classifier is decoded (Rusu and others, 2019).
+"""LEO: gradient steps on a latent code that decodes to a classifier (Rusu et al., 2019).
 
 Paper: "Meta-Learning with Latent Embedding Optimization", Andrei A. Rusu, Dushyant Rao, Jakub
 Sygnowski, Oriol Vinyals, Razvan Pascanu, Simon Osindero and Raia Hadsell,
@@ -23,51 +23,51 @@ from ..registry import register_method
 
 __all__ = ["Fit", "Leo", "LeoHead", "support_loss"]
 
-_PAIRS = 2**17  # pairs of support images at a time, which is about 100 MB
+_PAIRS = 2**17  # pairs of support images at a time, about 100 MB
 
 
 class Fit(NamedTuple):
-    """What an episode found."""
+    """The result of an episode."""
 
     weights: Tensor
     """Of the classifier, ``(B, n_way, D)``."""
     divergence: Tensor
-    """The mean divergence of a number of a code from N(0, 1)."""
+    """The mean KL divergence of a code's entries from N(0, 1)."""
     movement: Tensor
-    """The mean squared distance of a number of the last codes, held fixed, to the first ones."""
+    """The mean squared distance of final code entries (held fixed) from the initial ones."""
 
 
 @register_method
 @dataclass(frozen=True)
 class Leo(FeatureMethod):
-    r"""A classifier that is decoded from a code for each class, on features of a frozen network.
+    r"""A classifier decoded from a latent code per class, on features of a frozen network.
 
     .. math:: z_w \sim q(\cdot \mid S), \qquad
         z_w \leftarrow z_w - \alpha \nabla_{z_w} L_S(\theta(z)), \qquad
         \theta_w \leftarrow \theta_w - \alpha' \nabla_{\theta_w} L_S(\theta)
 
-    An encoder and a relation network read the support set S and give a Gaussian for the code
-    :math:`z_w` of every class; a decoder gives one for the weights :math:`\theta_w` of its linear
+    An encoder and a relation network take the support set S and return a Gaussian for the code
+    :math:`z_w` of every class; a decoder returns one for the weights :math:`\theta_w` of its linear
     classifier (:class:`LeoHead`). First the codes take steps down the loss :math:`L_S` of the
     support set: the sum over classes of the mean cross-entropy of their images. Then the weights
     do. Training learns all of this, and both step sizes, with the queries' loss after these steps
-    and its exact gradient, which goes through them:
+    and its exact gradient through them:
 
     .. math:: L_Q + \beta \, \mathrm{KL}(q \| \mathcal N(0, 1)) + \gamma \|\bar z' - z\|^2
         + \tfrac12 \lambda_1 \sum_i w_i^2 + \lambda_2 \|C - 1\|^2
 
-    with the last codes :math:`\bar z'`, held fixed, all weights :math:`w_i` and the cosines C
-    between the columns of the decoder; norms and divergence are means over their numbers. Training
-    draws codes and classifiers, each of the latter anew in every step. Tests take the means, as
-    the authors' code does, so a test has no randomness.
+    with the final codes :math:`\bar z'`, held fixed, all weights :math:`w_i` and the cosines C
+    between the columns of the decoder; norms and divergence are means over entries. Training
+    samples codes and classifiers, the latter anew in every step. Tests use the means, as in the
+    authors' code, so a test has no randomness.
 
     The defaults are the authors' for five shots on mini-ImageNet.
 
     Args:
-        latents: numbers in a code.
-        inner_steps, inner_lr: steps of the codes, and their first step size α, learned for each
-            number of a code.
-        tuning_steps, tuning_lr: steps of the weights, and their first step size α', learned for
+        latents: entries of a code.
+        inner_steps, inner_lr: steps on the codes, and their initial step size α, learned for each
+            entry of a code.
+        tuning_steps, tuning_lr: steps on the weights, and their initial step size α', learned for
             each feature.
         dropout: of features, in training.
         divergence: β.
@@ -125,12 +125,12 @@ class Leo(FeatureMethod):
         squares, cosines = head.penalties()
         return loss + penalties + self.weight_penalty / 2 * squares + self.orthogonality * cosines
 
-    @torch.enable_grad()  # evaluation switches gradients off
+    @torch.enable_grad()  # evaluation disables gradients
     def fit(self, head: LeoHead, support: Tensor) -> Fit:
-        """The classifiers of support features ``(B, n_way, n_shot, D)``.
+        """The classifiers for support features ``(B, n_way, n_shot, D)``.
 
-        If the head is in training, codes and weights are drawn, and the result is a differentiable
-        function of the head's parameters. Otherwise they are means.
+        If the head is in training mode, codes and weights are sampled, and the result is a
+        differentiable function of the head's parameters. Otherwise they are means.
         """
         training = head.training
         with torch.set_grad_enabled(training):
@@ -164,16 +164,16 @@ class LeoHead(nn.Module):
         (\mu', u')_w = d(z_w)
 
     with K images of each of W classes, linear e and d, and a network r of three layers on pairs. μ
-    and μ' are means of codes and weights. Deviations are ``s(u)`` and ``σ₀ s(u')``, with
+    and μ' are means of codes and weights. Standard deviations are ``s(u)`` and ``σ₀ s(u')``, with
     ``s(u) = softplus(u + log(e − 1))``, which is 1 at 0, and ``σ₀ = √(2 / (W + D))``, Glorot's
-    deviation for the classifier. An exponential in place of s could grow in every step of the
-    codes, until it overflows.
+    standard deviation for the classifier. An exponential in place of s could grow with every step
+    on the codes, until it overflows.
 
     Args:
         features: D. They are scaled to unit length.
-        latents: numbers in a code.
+        latents: entries of a code.
         dropout: of features, in training.
-        inner_lr, tuning_lr: the first step sizes of codes and of weights.
+        inner_lr, tuning_lr: the initial step sizes of codes and weights.
     """
 
     def __init__(
@@ -191,10 +191,10 @@ class LeoHead(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def codes(self, support: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and deviations ``(B, n_way, latents)`` from ``(B, n_way, n_shot, D)``."""
+        """Means and standard deviations ``(B, n_way, latents)`` from ``(B, n_way, n_shot, D)``."""
         first, second, last = (cast(nn.Linear, layer) for layer in self.relation)
         encoded = self.encoder(self._inputs(support.flatten(1, 2)))
-        # A linear layer of a pair is a sum, and the mean of a linear layer is that of its inputs.
+        # A linear layer on a pair is a sum, and the mean commutes with a linear layer.
         left, right = (encoded @ part.mT for part in first.weight.chunk(2, dim=1))
         pairs = second((left.unsqueeze(2) + right.unsqueeze(1)).relu()).relu()
         means = last(pairs.mean(2).unflatten(1, support.shape[1:3]).mean(2))
@@ -202,7 +202,7 @@ class LeoHead(nn.Module):
         return mean, _deviation(raw)
 
     def weights(self, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and deviations ``(B, n_way, D)`` of weights from codes ``(B, n_way, latents)``."""
+        """Means and standard deviations ``(B, n_way, D)`` from codes ``(B, n_way, latents)``."""
         mean, raw = self.decoder(codes).chunk(2, dim=-1)
         usual: float = (2 / (codes.shape[1] + mean.shape[-1])) ** 0.5
         return mean, usual * _deviation(raw)
@@ -214,7 +214,7 @@ class LeoHead(nn.Module):
     def penalties(self) -> tuple[Tensor, Tensor]:
         """The sum of all squared weights, and the mean of ``(C − 1)²`` over the decoder's cosines.
 
-        C are the cosines between what the decoder makes of each number of a code.
+        C are the cosines between the columns of the decoder, one per entry of a code.
         """
         squares = torch.stack([layer.weight.square().sum() for layer in self._layers()]).sum()
         columns = F.normalize(self.decoder.weight, dim=0)
@@ -242,7 +242,7 @@ def support_loss(head: LeoHead, support: Tensor, weights: Tensor) -> Tensor:
 
 
 def _deviation(raw: Tensor) -> Tensor:
-    """Positive numbers; 1 for 0."""
+    """Positive values; 1 at 0."""
     return F.softplus(raw + log(e - 1))
 
 
@@ -251,7 +251,7 @@ def _drawn(means: Tensor, deviations: Tensor) -> Tensor:
 
 
 def _step(loss: Tensor, tensor: Tensor, rates: Tensor, differentiable: bool) -> Tensor:
-    """The tensor after a step down the loss, as a function of where it was or as a new start."""
+    """The tensor after a step down the loss, differentiable or as a new leaf."""
     (slope,) = torch.autograd.grad(loss, tensor, create_graph=differentiable)
     after = tensor - rates * slope
     return after if differentiable else after.detach().requires_grad_()

@@ -19,7 +19,7 @@ __all__ = ["MAML"]
 @register_method
 @dataclass(frozen=True)
 class MAML(MetaLearned):
-    """A network trained such that a few gradient steps on a support set classify its queries.
+    """A network trained so that a few gradient steps on a support set suffice for its queries.
 
     All parameters and the classifier are adapted. Second order, unless ``first_order``. The
     published results are transductive: ``batch_norm="batch"``.

@@ -41,21 +41,21 @@ class MetaLearned(Method):
     """Model-agnostic meta-learning over part of a network.
 
     In an episode some parameters θ of the backbone and a classifier take gradient steps on the
-    support set. Training learns where they start, such that the queries are classified correctly
-    after these steps. Tasks are processed one by one, and only one is in memory at a time: the
-    mean loss of B tasks is a sum over tasks, and so is its gradient, which can be computed once.
-    Only θ and the classifier are copied for every step; all else is shared by steps and tasks.
+    support set. Training learns their initial values, so that the queries are classified correctly
+    after these steps. Tasks are processed one at a time, and only one is in memory: the mean loss
+    of B tasks is a sum over tasks, and so is its gradient, which can be computed once. Only θ and
+    the classifier are copied for every step; all else is shared by steps and tasks.
 
-    While the backbone is trained, BatchNorm uses the statistics of the current images, whichever
-    policy applies to test images. With ``"batch"``, the steps use the statistics of the support
-    set, and the queries those of the queries, as in the original. All images of a task are in one
+    While the backbone is trained, BatchNorm uses the statistics of the current images, whatever
+    the policy for test images. With ``"batch"``, the steps use the statistics of the support
+    set, and the queries their own, as in the original. All images of a task are in one
     process, so ``sync_batch_norm`` has no effect here.
 
     Args:
         first_order: leave out second derivatives.
         inner_steps: gradient steps in training.
         inner_lr: the learning rate of these steps.
-        start: where the classifier starts: ``"learned"``, by training, for one number of ways;
+        start: where the classifier starts: ``"learned"`` in training, for a fixed number of ways;
             ``"zero"``; or ``"prototypes"``.
     """
 
@@ -99,7 +99,7 @@ class MetaLearned(Method):
         """Gradient steps on a support set at test time."""
         return self.inner_steps
 
-    @torch.enable_grad()  # evaluation switches gradients off
+    @torch.enable_grad()  # evaluation disables gradients
     def fit(
         self, network: FewShotNetwork, support: Tensor, steps: int, second_order: bool
     ) -> Tensors:
@@ -126,7 +126,7 @@ class MetaLearned(Method):
         return self.step(tensors, F.cross_entropy(scores, labels), second_order)
 
     def step(self, tensors: Tensors, loss: Tensor, second_order: bool) -> Tensors:
-        """One step of all tensors down the loss."""
+        """One step down the loss, on all tensors."""
         slopes = torch.autograd.grad(
             loss, list(tensors.values()), create_graph=second_order, materialize_grads=True
         )
@@ -158,9 +158,9 @@ class MetaLearned(Method):
 
 
 def _channels_last(network: FewShotNetwork, batch: Tasks) -> Tasks:
-    """The tasks with the channels of a pixel side by side, which is much faster on a CPU.
+    """The tasks in channels-last memory layout, which is much faster on a CPU.
 
-    Backbones from elsewhere may rely on the usual order.
+    Other backbones may rely on the usual layout.
     """
     if not isinstance(network.backbone, Backbone):
         return batch
@@ -169,9 +169,9 @@ def _channels_last(network: FewShotNetwork, batch: Tasks) -> Tasks:
 
 
 def _apart(parameter: Tensor) -> Tensor:
-    """The same values; the gradient of an inner step ends here, that of training does not.
+    """The same values, cut off from the gradient of inner steps, but not from that of training.
 
-    Prototypes are functions of θ, too, but a step treats them as independent of θ.
+    Prototypes are functions of θ too, but a step treats them as independent of θ.
     """
     if parameter.requires_grad:
         return parameter.view_as(parameter)

@@ -1,6 +1,6 @@
 """Methods that compare a query with the support set; training learns the features to compare.
 
-The support set fits no parameters: what is learned is in the network.
+No parameters are fitted to the support set: all that is learned is in the network.
 """
 
 from . import feat, matching, nearest, proto, relation, simpleshot, tadam

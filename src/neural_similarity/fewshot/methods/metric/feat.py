@@ -1,4 +1,4 @@
-"""FEAT: prototypes that adapt to each other by self-attention (Ye and others, 2020).
+"""FEAT: prototypes that adapt to each other by self-attention (Ye et al., 2020).
 
 Paper: "Few-Shot Learning via Embedding Adaptation with Set-to-Set Functions", Han-Jia Ye, Hexiang
 Hu, De-Chuan Zhan and Fei Sha, https://arxiv.org/abs/1812.03664.
@@ -66,12 +66,12 @@ class SetToSet(nn.Module):
 @register_method
 @dataclass(frozen=True)
 class Feat(FeatureMethod):
-    r"""A query belongs to the class with the nearest prototype, after prototypes adapted by T.
+    r"""A query belongs to the class with the nearest prototype, after T has adapted prototypes.
 
     .. math:: s_w = -\frac1\tau \|x - T(p)_w\|^2
 
-    where T (:class:`SetToSet`) reads the prototypes p of all classes of the episode: what tells
-    two classes apart depends on which two they are. Training adds a regulariser: T reads each class
+    where T (:class:`SetToSet`) takes the prototypes p of all classes of the episode: what tells two
+    classes apart depends on which two they are. Training adds a regulariser: T takes each class
     alone, with its support images and queries; all images of the episode should be nearest to the
     mean of their own class after T (cross-entropy with temperature τ₂).
 
@@ -124,7 +124,7 @@ class Feat(FeatureMethod):
     def regulariser(
         self, network: FewShotNetwork, support: Tensor, query: Tensor, labels: Tensor
     ) -> Tensor:
-        """The cross-entropy of all images, by distances to the means of classes after T.
+        """The cross-entropy of all images, from distances to the class means after T.
 
         Args:
             network: whose head is T.

@@ -1,4 +1,4 @@
-"""Matching networks (Vinyals and others, 2016).
+"""Matching networks (Vinyals et al., 2016).
 
 Paper: "Matching Networks for One Shot Learning", https://arxiv.org/abs/1606.04080.
 """
@@ -22,7 +22,7 @@ __all__ = ["FullContext", "Matching"]
 @register_method
 @dataclass(frozen=True)
 class Matching(FeatureMethod):
-    r"""A query has the labels of the support images it attends to.
+    r"""A query gets the labels of the support images it attends to.
 
     .. math:: p(\text{class } w) = \sum_{i \in w} a(x, x_i), \qquad
         a = \operatorname{softmax}_i \, \alpha \cos(f(x), g(x_i))
@@ -80,7 +80,7 @@ class FullContext(nn.Module):
         return support + forward + backward
 
     def read(self, support: Tensor, query: Tensor) -> Tensor:
-        r"""f: each query with what it reads from the support set, whose order does not matter.
+        r"""f: each query with what it attends to in the support set, whose order does not matter.
 
         With the support set :math:`g_i` and a query :math:`f'`, for k = 1, ..., K (the paper's
         equations 3 to 6):
@@ -90,7 +90,7 @@ class FullContext(nn.Module):
             h_k = \hat h_k + f'
 
         The paper does not say where it starts. With :math:`\hat h_0 = c_0 = 0`, the last equation
-        gives :math:`h_0 = f'`, so the first step has read, too.
+        gives :math:`h_0 = f'`, so the first step attends too.
         """
         shape, flat = query.shape, query.flatten(0, 1)
         state, cell = flat, torch.zeros_like(flat)

@@ -25,9 +25,9 @@ class Nearest(FeatureMethod):
     """A network trained on base classes; a query belongs to the class of the nearest support image.
 
     Args:
-        metric: compare by angle (``"cosine"``) or by distance (``"euclidean"``).
-        means: compare with the mean of a class instead of its images; by angle, the mean of
-            features of unit length.
+        metric: compare by cosine (``"cosine"``) or by distance (``"euclidean"``).
+        means: compare with the mean of a class instead of its images; for cosines, the mean of
+            unit-length features.
     """
 
     metric: Literal["cosine", "euclidean"] = "cosine"

@@ -1,4 +1,4 @@
-"""Relation networks (Sung and others, 2018).
+"""Relation networks (Sung et al., 2018).
 
 Paper: "Learning to Compare: Relation Network for Few-Shot Learning",
 https://arxiv.org/abs/1711.06025.
@@ -24,9 +24,9 @@ __all__ = ["Relation", "RelationHead"]
 @register_method
 @dataclass(frozen=True)
 class Relation(FeatureMethod):
-    """A network that is trained to predict whether a query belongs to a class.
+    """A network trained to predict whether a query belongs to a class.
 
-    It reads the two feature maps, concatenated along the channels, and returns a score between 0
+    It takes the two feature maps, concatenated along the channels, and returns a score between 0
     and 1; the target is 1 if they belong together and 0 if not (squared error). The map of a class
     is the mean over its support images: the paper's sum up to a factor, so that the number of
     shots may change.

@@ -1,4 +1,4 @@
-"""SimpleShot: nearest centroid on centred features of unit length (Wang and others, 2019).
+"""SimpleShot: nearest centroid on centred, unit-length features (Wang et al., 2019).
 
 Paper: "SimpleShot: Revisiting Nearest-Neighbor Classification for Few-Shot Learning", Yan Wang,
 Wei-Lun Chao, Kilian Q. Weinberger and Laurens van der Maaten, https://arxiv.org/abs/1911.04623.
@@ -21,8 +21,8 @@ from .proto import squared_distances
 __all__ = ["SimpleShot", "Transform", "transformed"]
 
 Transform = Literal["un", "l2n", "cl2n"]
-"""What is done to features: nothing; unit length; or minus the mean of the base images, then unit
-length. The names are the paper's."""
+"""How features are transformed: not at all; to unit length; or minus the mean of the base images,
+then to unit length. The names are the paper's."""
 
 
 @register_method
@@ -38,7 +38,7 @@ class SimpleShot(FeatureMethod):
 
     Args:
         features: ``"cl2n"``, t as above, the paper's best; ``"l2n"``, without the mean; ``"un"``,
-            features as they are.
+            untransformed.
     """
 
     features: Transform = "cl2n"

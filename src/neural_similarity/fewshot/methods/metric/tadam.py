@@ -1,4 +1,4 @@
-"""TADAM: prototypes of features that adapt to the task (Oreshkin and others, 2018).
+"""TADAM: prototypes of features that adapt to the task (Oreshkin et al., 2018).
 
 Paper: "TADAM: Task dependent adaptive metric for improved few-shot learning", Boris N. Oreshkin,
 Pau Rodríguez López and Alexandre Lacoste, https://arxiv.org/abs/1805.10123.
@@ -26,33 +26,33 @@ from .proto import squared_distances
 __all__ = ["Tadam", "TadamHead", "TaskEmbedding", "conditioned", "conditioned_layers"]
 
 Film = tuple[Tensor, Tensor]
-"""γ and β of a layer, each ``(B, channels)``: one row an episode."""
+"""γ and β of a layer, each ``(B, channels)``: one row per episode."""
 
 
 @register_method
 @dataclass(frozen=True)
 class Tadam(FeatureMethod):
-    r"""Prototypical networks with a learned scale, in a network that is conditioned on the task.
+    r"""Prototypical networks with a learned scale, in a network conditioned on the task.
 
     .. math:: s_w = -\alpha \|f(x, \Gamma) - p_w\|^2, \qquad
         p_w = \frac1K \sum_k f(x_{wk}, \Gamma), \qquad
         \Gamma = \frac1{WK} \sum_{wk} f(x_{wk})
 
     The task embedding Γ is the mean of the prototypes in the network f without conditioning. With
-    it, every channel of a layer is scaled and shifted behind its BatchNorm, by γ and β that are
-    functions of Γ (:class:`TaskEmbedding`). In the beginning γ is 1 and β is 0.
+    it, every channel of a layer is scaled and shifted after its BatchNorm, by γ and β that are
+    functions of Γ (:class:`TaskEmbedding`). Initially γ is 1 and β is 0.
 
-    A step of training learns from an episode, or, with a probability that decays, to classify
-    images of base classes (without conditioning): ``auxiliary`` times ``auxiliary_decay`` to the
-    power of ⌊``auxiliary_decays`` t / T⌋ in step t of T.
+    A training step uses an episode or, with a probability that decays, images of base classes to
+    classify (without conditioning): ``auxiliary`` times ``auxiliary_decay`` to the power of
+    ⌊``auxiliary_decays`` t / T⌋ in step t of T.
 
     Args:
-        scale: the first α.
+        scale: the initial α.
         film_layers: layers of each network that predicts γ or β.
         film_decay: of the factors of γ − 1 and β; half of it times their squares is in the loss.
-        auxiliary: the first probability of a step with images; 0 trains on episodes alone.
-        auxiliary_decay: by what the probability is multiplied,
-        auxiliary_decays: and how often that happens in the course of training.
+        auxiliary: the initial probability of a step with images; 0 trains only on episodes.
+        auxiliary_decay: the factor by which the probability decays.
+        auxiliary_decays: how often it does so during training.
     """
 
     scale: float = 1.0
@@ -114,8 +114,8 @@ class TaskEmbedding(nn.Module):
 
     .. math:: \gamma = 1 + \gamma_0 g(\Gamma), \qquad \beta = \beta_0 h(\Gamma)
 
-    with a residual network each for g and h, and numbers :math:`\gamma_0, \beta_0` for each layer
-    that start at zero and are kept small, so that only layers which gain by it are conditioned.
+    with a residual network each for g and h, and scalars :math:`\gamma_0, \beta_0` for each layer
+    that start at zero and are kept small, so only layers that benefit are conditioned.
 
     Args:
         features: of Γ.
@@ -148,7 +148,7 @@ class TadamHead(nn.Module):
     Args:
         classifier: of the base classes.
         embedding: from the task to γ and β.
-        scale: the first α.
+        scale: the initial α.
     """
 
     def __init__(self, classifier: nn.Module, embedding: TaskEmbedding, scale: float) -> None:
@@ -163,7 +163,7 @@ class TadamHead(nn.Module):
 
 
 def conditioned_layers(backbone: nn.Module) -> list[_BatchNorm]:
-    """Every BatchNorm of a backbone, without those inside predictors of similarities."""
+    """Every BatchNorm of a backbone, except those inside similarity predictors."""
     inner = predictor_modules(backbone)
     norms = [m for m in backbone.modules() if isinstance(m, _BatchNorm) and m not in inner]
     if not norms:
@@ -176,11 +176,11 @@ def conditioned_layers(backbone: nn.Module) -> list[_BatchNorm]:
 
 @contextmanager
 def conditioned(backbone: nn.Module, films: Sequence[Film]) -> Iterator[None]:
-    """Within, every BatchNorm of the backbone returns ``γ x + β``.
+    """Within the block, every BatchNorm of the backbone returns ``γ x + β``.
 
     Args:
         backbone: any network with BatchNorm.
-        films: γ and β of every layer, ``(N, channels)``: one row an image.
+        films: γ and β of every layer, ``(N, channels)``: one row per image.
     """
     pairs = zip(conditioned_layers(backbone), films, strict=True)
     handles = [norm.register_forward_hook(_film(*film)) for norm, film in pairs]

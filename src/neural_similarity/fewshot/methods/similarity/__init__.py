@@ -1,4 +1,4 @@
-"""The paper's methods: networks with a similarity, which the support set or the input decides."""
+"""The paper's methods: networks whose similarity depends on the support set or the input."""
 
 from . import dynamic, meta_dynamic, meta_static, static
 

@@ -22,7 +22,7 @@ __all__ = ["Dynamic"]
 class Dynamic(TunedClassifier):
     """A dynamic network trained on base classes; new classes get a new linear classifier.
 
-    Its predictors have learned which similarity suits which input; they do not change any more.
+    Its predictors have learned which similarity suits which input; they no longer change.
     """
 
     name: ClassVar[str] = "dynamic"

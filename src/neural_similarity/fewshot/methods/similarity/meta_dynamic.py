@@ -26,12 +26,12 @@ class MetaDynamic(MetaSimilarity):
 
     A whole predictor has tens of thousands of parameters, too many for a handful of images. By
     default only the gains and biases of its last BatchNorm are meta-learned and adapted: for a
-    diagonal, nine gains, which say how much each tap follows the input, and nine biases, which are
+    diagonal, nine gains, which set how much each tap follows the input, and nine biases, which are
     a static similarity. So this is the meta-learned static NSN on top of the dynamic one.
 
     Args:
         part: ``"gains"``, as above; ``"last"``, the last layer with its BatchNorm; ``"all"``. In
-            predictors without BatchNorm, ``"gains"`` means the last layer. Of a predictor class
+            predictors without BatchNorm, ``"gains"`` means the last layer. For a predictor class
             that is not from this library, all parameters are adapted.
     """
 

@@ -37,15 +37,15 @@ class MetaSimilarity(MetaLearned):
     """MAML over similarities and classifier of a trained network, whose weights are frozen.
 
     BatchNorm always keeps the statistics of pretraining. The classifier starts at zero, though the
-    paper meta-learns its start, too: as the classes of an episode have no order, there is nothing
-    to learn, and zero works for any number of ways (``start="learned"`` is the paper's).
+    paper meta-learns its start too: the classes of an episode have no order, so there is nothing to
+    learn, and zero works for any number of ways (``start="learned"`` is the paper's).
 
     Args:
-        classifier_steps: further steps of the classifier alone, in training and in tests.
-        recompute: store only similarity and classifier of each step, and compute the rest again for
-            the gradient: a little more time (an eighth for CNN-4), memory for one step, not all.
-        fixed_classifier: steps move the similarity alone, as the text of Section 7.2 says; the
-            appendix moves both. The classifier stays at its start, which cannot be zero then.
+        classifier_steps: further steps on the classifier alone, in training and in tests.
+        recompute: store only similarity and classifier of each step, and recompute the rest in the
+            backward pass: takes slightly longer (an eighth for CNN-4), with memory for one step.
+        fixed_classifier: steps update only the similarity, as in the text of Section 7.2; in the
+            appendix they update both. The classifier then keeps its start, which cannot be zero.
     """
 
     inner_lr: float = 0.2

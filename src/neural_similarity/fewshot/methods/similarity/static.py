@@ -26,14 +26,14 @@ class Static(TunedClassifier):
     """A plain network trained on base classes; new classes tune its similarities, not its weights.
 
     While the backbone is trained, every similarity is fixed at the identity. In an episode all
-    weights are fixed, and the support set tunes the similarities (nine parameters a layer if they
-    are diagonal) together with a new classifier, by the same optimiser.
+    weights are fixed, and the similarities (nine parameters per layer if they are diagonal) are
+    tuned on the support set together with a new classifier, by the same optimiser.
     """
 
     name: ClassVar[str] = "static"
     trains_on: ClassVar[Literal["images", "episodes"]] = "images"
     similarity: ClassVar[Literal["none", "static", "dynamic"]] = "static"
-    episodes_at_a_time: ClassVar[int] = 16  # their steps are taken together
+    episodes_at_a_time: ClassVar[int] = 16  # tuned together
 
     @property
     def from_features(self) -> bool:

@@ -24,28 +24,29 @@ __all__ = ["BDCSPN", "cosines", "rectified_prototypes", "shifted"]
 @register_method
 @dataclass(frozen=True)
 class BDCSPN(FeatureMethod):
-    r"""The prototype with the smallest angle, after queries rectified the prototypes.
+    r"""The prototype with the highest cosine, after queries have rectified the prototypes.
 
-    On features of unit length, two biases of a prototype p are reduced. Between support set and
-    queries: queries are shifted such that both have the same mean (:func:`shifted`). Within a
-    class: the queries most similar to a prototype join its class, and its new prototype is a mean
-    with weights (:func:`rectified_prototypes`)
+    On unit-length features, two biases of a prototype p are reduced. Between support set and
+    queries: queries are shifted so that both have the same mean (:func:`shifted`). Within a class:
+    the queries most similar to a prototype join its class, and the new prototype is a weighted mean
+    (:func:`rectified_prototypes`)
 
     .. math:: p'_w = \sum_i \frac{\exp(\varepsilon \cos(x_i, p_w))}
         {\sum_j \exp(\varepsilon \cos(x_j, p_w))} x_i, \qquad
         i, j \in S_w \cup Q_w
 
-    with the support images :math:`S_w` of class w, and :math:`Q_w` the Z queries of largest cosine
+    with the support images :math:`S_w` of class w, and :math:`Q_w` the Z queries of highest cosine
     among those nearest to :math:`p_w`. Scores are :math:`\cos(x, p'_w)`.
 
-    The paper's network is trained with a classifier by angles: start with a run of ``baseline_pp``
-    for that.
+    The paper's network is trained with a cosine classifier: for that, start with a run of
+    ``baseline_pp``.
 
     Args:
-        scale: ε. 10 is also what the code of LaplacianShot's authors has for these weights
-            (https://github.com/imtiazziko/LaplacianShot), and that of Veilleux and others (2021).
-        top: Z, here about half of the usual 15 queries of a class; None takes all queries, as both
-            these codes do. The authors published no code.
+        scale: ε. The code of LaplacianShot's authors
+            (https://github.com/imtiazziko/LaplacianShot) and that of Veilleux et al. (2021) also
+            use 10 for these weights.
+        top: Z, here about half of the usual 15 queries per class; None takes all queries, as both
+            of these do. The authors published no code.
     """
 
     scale: float = 10.0
@@ -69,7 +70,7 @@ def shifted(support: Tensor, query: Tensor) -> Tensor:
 def rectified_prototypes(
     support: Tensor, query: Tensor, scale: float, top: int | None = None
 ) -> Tensor:
-    """Prototypes ``(B, n_way, D)``: means of support images and of queries that resemble them.
+    """Prototypes ``(B, n_way, D)``: means of support images and of similar queries.
 
     Args:
         support: ``(B, n_way, n_shot, D)``.

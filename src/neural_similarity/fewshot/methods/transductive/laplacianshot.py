@@ -1,4 +1,4 @@
-"""LaplacianShot: queries that are neighbours get the same label (Ziko and others, 2020).
+"""LaplacianShot: neighbouring queries get the same label (Ziko et al., 2020).
 
 Paper: "Laplacian Regularized Few-Shot Learning", Imtiaz Masud Ziko, Jose Dolz, Eric Granger and
 Ismail Ben Ayed, https://arxiv.org/abs/2006.15486.
@@ -32,18 +32,18 @@ class LaplacianShot(FeatureMethod):
     over assignments :math:`y_q` of queries to classes, with :math:`a_{qw}` the squared distance of
     query q to prototype w, and :math:`W_{qp} = 1` if p is among the nearest neighbours of q. It is
     solved by updates that can be computed for all queries at once (:func:`bound_updates`).
-    Prototypes are first rectified as in ``bd_cspn``, with all queries and ε = 10. (The code of its
-    authors has the same ε, but takes the softmax of the weights over classes.) Scores are the
+    Prototypes are first rectified as in ``bd_cspn``, with all queries and ε = 10. (The authors'
+    code uses the same ε, but takes the softmax of the weights over classes.) Scores are the
     logarithms of the assignments.
 
     Args:
         laplacian: λ. The authors choose it between 0.1 and 1.5 on validation classes; 1 is the
             default of their code (https://github.com/imtiazziko/LaplacianShot).
-        neighbours: the nearest images of a query, itself included, as in their code: with 3 it has
-            two neighbours.
-        steps: updates.
+        neighbours: the nearest images of a query, itself included, as in their code: 3 means
+            two others.
+        steps: number of updates.
         rectify: whether queries rectify the prototypes.
-        features: as of ``simpleshot``.
+        features: as in ``simpleshot``.
     """
 
     laplacian: float = 1.0
@@ -98,7 +98,7 @@ def bound_updates(distances: Tensor, affinities: Tensor, laplacian: float, steps
         distances: a, ``(B, Q, n_way)``.
         affinities: W, ``(B, Q, Q)``.
         laplacian: λ.
-        steps: how many updates.
+        steps: number of updates.
     """
     logarithms = (-distances).log_softmax(-1)
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""PT-MAP: power transform, then class centres by optimal transport (Hu and others, 2020).
+"""PT-MAP: power transform, then class centres by optimal transport (Hu et al., 2020).
 
 Paper: "Leveraging the Feature Distribution in Transfer-based Few-Shot Learning", Yuqing Hu, Vincent
 Gripon and Stéphane Pateux, https://arxiv.org/abs/2006.03806.
@@ -27,7 +27,7 @@ _ITERATIONS = 1000
 @register_method
 @dataclass(frozen=True)
 class PTMAP(FeatureMethod):
-    r"""Centres of classes, and a share of every query for each of them, improved in turn.
+    r"""Class centres and soft assignments of queries to them, improved in turn.
 
     Features are transformed (:func:`power_transform`); support images and queries are then centred,
     each by their own mean, and scaled to unit length. From the means of the support images, every
@@ -38,15 +38,15 @@ class PTMAP(FeatureMethod):
         c_w \leftarrow c_w + \alpha \left(
         \frac{\sum_k x_{wk} + \sum_q M_{qw} x_q}{K + \sum_q M_{qw}} - c_w \right)
 
-    U is the plans in which a query has a mass of one and every class receives the same mass
-    (:func:`transport_plan`): the method uses that queries are balanced, which other methods must
-    not. Scores are the logarithms of M.
+    U is the set of plans in which each query has a mass of one and each class receives the same
+    mass (:func:`transport_plan`): the method assumes that queries are balanced, which other methods
+    must not. Scores are the logarithms of M.
 
     Args:
         power: β of the transform.
         sharpness: λ.
         rate: α.
-        steps: how often centres move.
+        steps: number of updates of the centres.
 
     The defaults are those of the authors' code (``test_standard.py`` of
     https://github.com/yhu01/PT-MAP).
@@ -78,9 +78,9 @@ class PTMAP(FeatureMethod):
 
 
 def power_transform(features: Tensor, power: float) -> Tensor:
-    """``(x + ε)^β`` of features ``(..., D)``, or their logarithm if β is 0, at unit length.
+    """``(x + ε)^β`` of features ``(..., D)``, or their logarithm if β is 0, scaled to unit length.
 
-    Features are those after a ReLU; of others, the negative ones count as zero.
+    Features are expected after a ReLU; negative values count as zero.
 
     >>> power_transform(torch.tensor([9.0, 16.0, -1.0]), 0.5)
     tensor([6.0000e-01, 8.0000e-01, 2.0000e-04])
@@ -90,17 +90,17 @@ def power_transform(features: Tensor, power: float) -> Tensor:
 
 
 def transport_plan(distances: Tensor, sharpness: float) -> Tensor:
-    """The plan M ``(B, Q, n_way)`` with rows of sum 1 and columns of sum Q / n_way (Sinkhorn).
+    """The plan M ``(B, Q, n_way)`` with row sums 1 and column sums Q / n_way (Sinkhorn).
 
-    Rows and columns of ``exp(−λ distances)`` are scaled in turn, until the sums of rows change by
-    less than 1e-6. Each episode stops on its own, so that none depends on others.
+    Rows and columns of ``exp(−λ distances)`` are scaled in turn, until the row sums change by less
+    than 1e-6. Each episode stops independently, so none depends on others.
 
     >>> transport_plan(torch.tensor([[[0.0, 1.0], [0.0, 2.0]]]), 10.0)  # both are nearer to class 0
     tensor([[[0.0067, 0.9933],
              [0.9933, 0.0067]]])
     """
     columns = distances.shape[1] / distances.shape[2]
-    # The nearest class of a query has distance 0: that scales a row, and nothing underflows.
+    # Distances are relative to a query's nearest class: that scales a row, and nothing underflows.
     plan = (-sharpness * (distances - distances.amin(-1, keepdim=True))).exp()
     plan = plan / plan.sum((1, 2), keepdim=True)
     before, smallest = torch.zeros_like(plan[..., 0]), torch.finfo(plan.dtype).tiny

@@ -1,4 +1,4 @@
-"""TIM: transductive information maximisation (Boudiaf and others, 2020).
+"""TIM: transductive information maximisation (Boudiaf et al., 2020).
 
 Paper: "Transductive Information Maximization For Few-Shot Learning", Malik Boudiaf, Ziko Imtiaz
 Masud, Jérôme Rony, José Dolz, Pablo Piantanida and Ismail Ben Ayed,
@@ -26,16 +26,16 @@ __all__ = ["TIM", "information_loss"]
 @register_method
 @dataclass(frozen=True)
 class TIM(FeatureMethod):
-    r"""Prototypes moved such that queries get sure labels, and as many of every class (TIM-GD).
+    r"""Prototypes tuned for confident and balanced query labels (TIM-GD).
 
     .. math:: \min_{p} \; \lambda \, \mathrm{CE}(S) - \hat H(Y_Q) + \alpha \hat H(Y_Q \mid X_Q),
         \qquad P(w \mid x) \propto \exp\left(-\frac\tau2 \|x - p_w\|^2\right)
 
-    on features of unit length, with the cross-entropy of the support set S, the entropy
+    on unit-length features, with the cross-entropy of the support set S, the entropy
     :math:`\hat H(Y_Q)` of the mean prediction for queries and the mean entropy
     :math:`\hat H(Y_Q \mid X_Q)` of their predictions (:func:`information_loss`). Prototypes start
-    at the means of the support images and are found by Adam. The first entropy is largest for
-    balanced queries. The authors' faster solver, TIM-ADM, is not here.
+    at the means of the support images and are optimised by Adam. The first entropy is largest for
+    balanced queries. The authors' faster solver, TIM-ADM, is not implemented.
 
     Args:
         cross_entropy: λ.
@@ -56,7 +56,7 @@ class TIM(FeatureMethod):
     trains_on: ClassVar[Literal["images", "episodes"]] = "images"
     transductive: ClassVar[bool] = True
 
-    @torch.enable_grad()  # evaluation switches gradients off
+    @torch.enable_grad()  # evaluation disables gradients
     def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         support, query = (F.normalize(x.detach(), dim=-1) for x in (support, query))
         targets = one_hot(support.shape[1], support.shape[2], support)
@@ -66,7 +66,7 @@ class TIM(FeatureMethod):
         for _ in range(self.steps):
             support_scores = self._scores_of(support.flatten(1, 2), prototypes)
             query_scores = self._scores_of(query, prototypes)
-            # A sum over episodes: Adam moves every number by its own gradient.
+            # A sum over episodes: Adam updates every entry by its own gradient.
             loss = information_loss(support_scores, query_scores, targets, *weights).sum()
             adam.zero_grad()
             loss.backward()

@@ -1,4 +1,4 @@
-"""Transductive finetuning: of the whole network, with queries (Dhillon and others, 2020).
+"""Transductive finetuning of the whole network, with queries (Dhillon et al., 2020).
 
 Paper: "A Baseline for Few-Shot Image Classification", Guneet S. Dhillon, Pratik Chaudhari, Avinash
 Ravichandran and Stefano Soatto, https://arxiv.org/abs/1909.02729.
@@ -27,15 +27,15 @@ __all__ = ["TransductiveFinetune"]
 @register_method
 @dataclass(frozen=True)
 class TransductiveFinetune(Method):
-    r"""All parameters tuned for right labels of the support set and sure labels of the queries.
+    r"""All parameters tuned for correct support labels and confident query labels.
 
     .. math:: \min_\theta \; \frac1{|S|} \sum_{(x, y) \in S} -\log p_\theta(y \mid x)
         + \frac\lambda{|Q|} \sum_{x \in Q} H(p_\theta(\cdot \mid x))
 
-    The network keeps its classifier of base classes. The new classifier reads what that returns for
-    an image, after ReLU and scaled to unit length: its weights start at the mean of each class,
-    scaled to unit length, and its biases at zero. Every epoch takes a step of Adam down the first
-    sum and then one down the second.
+    The network keeps its base-class classifier. The new classifier takes the output of that one,
+    after ReLU and scaled to unit length: its weights start at the mean of each class, scaled to
+    unit length, and its biases at zero. Every epoch takes one Adam step down the first sum and then
+    one down the second.
 
     The authors augment the images, and their BatchNorm uses the statistics of the images of each
     step. Here no image is augmented; ``batch_norm="batch"`` is close to their BatchNorm.
@@ -65,7 +65,7 @@ class TransductiveFinetune(Method):
             pairs = zip(support, query, strict=True)
             return torch.stack([self._tuned_scores(network, *pair) for pair in pairs])
 
-    @torch.enable_grad()  # evaluation switches gradients off
+    @torch.enable_grad()  # evaluation disables gradients
     def _tuned_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         images = support.flatten(0, 1)
         labels = query_labels(len(support), support.shape[1], support.device)
@@ -80,7 +80,7 @@ class TransductiveFinetune(Method):
             return _scores(network, tensors, query)
 
     def _first(self, network: FewShotNetwork, support: Tensor) -> Tensors:
-        """Copies of all parameters, and the first classifier, ready for gradients."""
+        """Copies of all parameters, and the initial classifier, ready for gradients."""
         tensors = {name: p.detach().clone() for name, p in network.named_parameters()}
         with torch.no_grad():
             activations = _activations(network, tensors, support.flatten(0, 1))
@@ -94,13 +94,13 @@ class TransductiveFinetune(Method):
 
 
 def _scores(network: FewShotNetwork, tensors: Tensors, images: Tensor) -> Tensor:
-    """Scores ``(N, n_way)`` of the network with these tensors in place of its own."""
+    """Scores ``(N, n_way)`` of the network with these tensors in place of its parameters."""
     activations = F.normalize(_activations(network, tensors, images), dim=1)
     return F.linear(activations, tensors[WEIGHT], tensors[BIAS])
 
 
 def _activations(network: FewShotNetwork, tensors: Tensors, images: Tensor) -> Tensor:
-    """What the classifier of base classes returns, after ReLU."""
+    """The output of the base-class classifier, after ReLU."""
     own = {name: tensor for name, tensor in tensors.items() if name not in (WEIGHT, BIAS)}
     features = functional_call(network, own, (images,))
     return F.linear(features, own["head.weight"], own.get("head.bias")).relu()

@@ -11,9 +11,9 @@
 namespace {
 
 // The gradient of the input is added to in place, so ranges worked on at the same time must not
-// touch the same input rows.  With enough samples every worker has samples of its own: one phase.
-// With few, samples are cut into bands of output rows, each at least as tall as the kernel
-// reaches: bands 0, 2, 4, ... are then apart, as are bands 1, 3, 5, ...: two phases.
+// touch the same input rows.  With enough samples every worker has its own samples: one phase.
+// With few, samples are split into bands of output rows, each at least as tall as the kernel
+// reaches: bands 0, 2, 4, ... are then disjoint, as are bands 1, 3, 5, ...: two phases.
 std::vector<std::vector<Range>> phases_of(const Geometry& g, int64_t slots) {
   std::vector<std::vector<Range>> phases;
   if (enough_images(g)) {
@@ -57,7 +57,7 @@ void pack_gradient(const Geometry& g, const T* gy, int64_t positions, T* to) {
   }
 }
 
-// One worker of the backward pass, with what it owns: scratch memory and partial sums.
+// One worker of the backward pass, with its own scratch memory and partial sums.
 template <typename T>
 class BackwardWorker {
  public:
@@ -216,7 +216,7 @@ void collect_weight_gradient(const Geometry& g, const Tensor& partial, Tensor& g
   });
 }
 
-// Planar images need workers with images of their own: `enough_images`.
+// Planar images need workers that have their own images: `enough_images`.
 template <typename T>
 void backward_typed(const Geometry& g, const Tensor& grad_output, const Tensor& input,
                     const Tensor& weight, const Tensor& similarity, Wanted wanted, Tensor& gx,

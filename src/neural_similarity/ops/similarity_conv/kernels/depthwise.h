@@ -1,5 +1,5 @@
-// Depthwise convolutions with a diagonal similarity: there is no matrix product, so nothing is
-// gained by a panel. Sums over the taps stay in registers, and all gradients are found in one pass.
+// Depthwise convolutions with a diagonal similarity: there is no matrix product, so a panel gains
+// nothing. Sums over the taps stay in registers, and one pass computes all gradients.
 #pragma once
 
 #include <vector>
@@ -40,8 +40,8 @@ class Depthwise {
   }
 
  private:
-  // Neighbouring channels: some vectors, or with none a single one. They share a factor, or each
-  // has its own.
+  // Neighbouring channels: V vectors, or a single channel if V is 0. They share a factor, or each
+  // has its own (E).
   template <int V, bool E>
   struct Part {
     static constexpr int vectors = V;

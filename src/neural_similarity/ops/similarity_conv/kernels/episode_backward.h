@@ -1,14 +1,14 @@
 // Backward through a layer of an episode, for one image.
 //
-// Pooling and ReLU leave less than a quarter of the map's gradient: only these elements, the
-// *entries* of an image, are visited.  The entries e at a position l of the map, each of an output
-// o and with a gradient g, give the gradient of the patch there,
+// Pooling and ReLU leave less than a quarter of the map's gradient nonzero: only these elements,
+// the *entries* of an image, are visited.  The entries e at a position l of the map, each of an
+// output o and with a gradient g, give the gradient of the patch there,
 //
 //   V[l] = sum_e g[e] W[o[e]],
 //
 // in registers.  It is added to the gradient of the input (times m), and its products with the
-// patch add up to the gradient of m.  Where nothing needs V, or every episode has a weight of its
-// own, the gradient of the weight is the sum of g[e] times the patch, also in registers.
+// patch add up to the gradient of m.  Where nothing needs V, or every episode has its own weight,
+// the gradient of the weight is the sum of g[e] times the patch, also in registers.
 #pragma once
 
 #include "episode_layer.h"
@@ -30,7 +30,7 @@ class Entries {
       for (int64_t q = 0; q < g.out_w; ++q, route += g.outputs) {
         const T* from = gradient + p * gradient_row + q * g.outputs;
         int64_t counts[kNowhere + 1] = {};
-        for (int64_t o = 0; o < g.outputs; ++o) {  // no branch, as nobody could predict it
+        for (int64_t o = 0; o < g.outputs; ++o) {  // no branch: it would be unpredictable
           some_[route[o] * g.outputs + counts[route[o]]++] = static_cast<int32_t>(o);
         }
         for (int64_t place = 0; place < kNowhere; ++place) {
@@ -69,8 +69,8 @@ class Entries {
   std::vector<int32_t> some_;
 };
 
-// What the gradient of the patches goes to. The slab's part of: weights; and, if they are shared,
-// factors of the elements of a kernel, products of V and patch.
+// The operands and results of reverse_patches. The slab's part of: weights; and, if they are
+// shared, factors of the elements of a kernel, products of V and patch.
 template <typename T>
 struct PatchGradient {
   const T* padded;
@@ -123,7 +123,7 @@ bool is_one_row(const int64_t* offsets) {
   return N == kSlab && offsets[N - 1] == offsets[0] + (N - 1) * Vec<T>::size();
 }
 
-// The compiler knows the offsets of a whole slab in one row of the kernel.
+// For a whole slab in one row of the kernel, the compiler knows the offsets.
 template <typename T, int N, bool Shared>
 void reverse_slab(const EpisodeLayer& g, const Entries<T>& entries, const int64_t* offsets,
                   PatchGradient<T> r) {
@@ -194,7 +194,7 @@ void reverse_all_outputs(const EpisodeLayer& g, const Offset& offset, const T* p
   }
 }
 
-// Whether a slab is three rows of two vectors, as the 3 x 3 kernels of images in colour.
+// Whether a slab is three rows of two vectors, as in the 3 x 3 kernels of colour images.
 template <typename T, int N>
 bool is_three_rows(const int64_t* offsets) {
   if constexpr (N == 6) {
@@ -205,7 +205,7 @@ bool is_three_rows(const int64_t* offsets) {
   return false;
 }
 
-// The compiler knows the offsets of these two kinds of slabs.
+// For these two kinds of slabs, the compiler knows the offsets.
 template <typename T, int N>
 void reverse_weights(const EpisodeLayer& g, const int64_t* offsets, const T* padded,
                      const T* gradient, int64_t gradient_row, const T* scale,

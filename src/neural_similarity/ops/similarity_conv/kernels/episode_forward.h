@@ -11,7 +11,7 @@
 namespace {
 
 // R neighbouring positions of a row of the map, and a tile of columns. The number of channels and
-// the length of a kernel's row are integers, or, for images in colour, constants, which let the
+// the length of a kernel's row are integers, or, for colour images, constants, which let the
 // compiler unroll the loops.
 template <typename T, int R, typename Channels, typename Run>
 inline void conv_tile(const EpisodeLayer& g, Channels channels, Run run, const T* x,
@@ -86,7 +86,7 @@ void finish_row(const EpisodeLayer& g, const T* rows, const T* shift, int64_t co
         for (int i = 0; i < 3; ++i) {
           const Vec<T> other = Vec<T>::loadu(others[i]);
           place = Vec<T>::blendv(place, Vec<T>(T(i + 1)), other > best);
-          best = at::vec::maximum(best, other);  // keeps what is not a number
+          best = at::vec::maximum(best, other);  // keeps NaN
         }
       }
       const Vec<T> zero(T(0)), value = best + Vec<T>::loadu(shift + v);

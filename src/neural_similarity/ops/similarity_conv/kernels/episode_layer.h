@@ -1,5 +1,5 @@
-// A layer of a network that many episodes share, each with a kernel of its own: its sizes, and how
-// its kernels are laid out.
+// A layer of a network that many episodes share, each with its own kernel: its sizes, and how its
+// kernels are laid out.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace {
 
-// Places of a 2 x 2 window, and what is in none of them.
+// The places in a 2 x 2 window are 0 to 3; this stands for none of them.
 constexpr int64_t kNowhere = 4;
 
 template <typename T>
 using Route = at::vec::int_same_size_t<T>;
 
-// Convolution, scale and shift, pooling (or none) and ReLU.  The input lies in the middle of zeros.
+// Convolution, scale and shift, pooling (or none) and ReLU.  The input has zeros around it.
 struct EpisodeLayer {
   int64_t channels, height, width, outputs, kernel_h, kernel_w, pad_h, pad_w;
   int64_t window;        // side of the pooling, 1 for none
@@ -53,7 +53,7 @@ EpisodeLayer episode_layer(IntArrayRef image, const Tensor& weight, const Tensor
   return g;
 }
 
-// out[t, c, o] = weight[o, c, t] * scale[o] in tiles of columns o, which zeros fill up.
+// out[t, c, o] = weight[o, c, t] * scale[o] in tiles of columns o, padded with zeros.
 template <typename T>
 void pack_columns(const EpisodeLayer& g, const T* weight, const T* scale, T* out) {
   for (int64_t o = 0; o < g.outputs; o += kColumns<T>) {
@@ -80,7 +80,7 @@ void scale_columns(const EpisodeLayer& g, const T* columns, const T* factors, T*
   }
 }
 
-// Kernels in the order of a patch: rows of taps and channels, filled up with zeros to whole
+// Kernels in the order of a patch: rows of taps and channels, padded with zeros to whole
 // vectors.  kSlab vectors, which fit the registers, are a slab; it has a part of every kernel.
 constexpr int64_t kSlab = 12;
 
@@ -155,7 +155,7 @@ class Slabs {
   static constexpr int64_t width = Vec<T>::size();
   int64_t outputs_, kernel_;
   std::vector<int64_t> offsets_;
-  std::vector<int64_t> taps_, elements_;  // of every lane; -1 behind the end of a row
+  std::vector<int64_t> taps_, elements_;  // of every lane; -1 past the end of a row
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Forward through a pooled 3 x 3 layer by the minimal filtering of Winograd, F(2 x 2, 3 x 3).
+// Forward through a pooled 3 x 3 layer by Winograd's minimal filtering, F(2 x 2, 3 x 3).
 //
 // (Lavin and Gray, 2016, "Fast Algorithms for Convolutional Neural Networks".)  A window of the
 // pooling is a tile: 16 products for each pair of channels, where the convolution has 36.

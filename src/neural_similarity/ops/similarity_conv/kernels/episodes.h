@@ -1,11 +1,11 @@
-// A step of tuning, in many episodes at once, and the features of their images.
+// A tuning step in many episodes at once, and the features of their images.
 //
 // The network is a chain of layers, see episode_layer.h,
 //
 //   y = relu(pool(conv(x, K[b]) * scale + shift)),  K[b] = W[b]  or  m[b] W,
 //
-// with a kernel K for every episode b.  A thread takes one episode after the other, and its images
-// one by one forward and backward, so that all of it stays in the second-level cache.
+// with a kernel K for every episode b.  A thread processes one episode at a time, and its images
+// one by one, forward and backward, so that everything stays in the second-level cache.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -24,7 +24,7 @@ namespace {
 
 using at::TensorList;
 
-// The layers with their operands as the caller gave them.
+// The layers with their operands as the caller passed them.
 struct EpisodeOperands {
   std::vector<EpisodeLayer> layers;
   std::vector<Tensor> weights, taps, scales, shifts;
@@ -191,7 +191,7 @@ class LayerWorker {
   T* sums() { return kernels_.slot(1); }
 
   SharedLayer<T>& layer_;
-  bool first_;  // nobody needs the gradient of its input
+  bool first_;  // the gradient of its input is not needed
   bool winograd_;
   Scratch<T> rows_, images_, columns_, kernels_, frequencies_;
   std::vector<Route<T>> route_;
@@ -277,7 +277,7 @@ struct EpisodeClassifier {
   T *grad_weight, *grad_bias;
   int64_t ways, features;
 
-  // `share` is that of the image in the mean loss.
+  // `share` is the weight of the image in the mean loss.
   void reverse(const T* input, int64_t label, T share, T* scores, T* grad_input) const {
     std::copy_n(bias, ways, scores);
     add_dots_rows(input, scores);

@@ -57,7 +57,7 @@ void forward_range(const Geometry& g, const Blocking<T>& blocking, const PackedW
   }
 }
 
-// Planar images need workers with images of their own: `enough_images`.
+// Planar images need workers that have their own images: `enough_images`.
 template <typename T>
 void forward_typed(const Geometry& g, const Tensor& input, const Tensor& weight,
                    const Tensor& similarity, Tensor& output) {

@@ -1,4 +1,4 @@
-// Sizes of one call, and how its work is cut to fit the caches.
+// Sizes of one call, and how its work is split to fit the caches.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,27 +29,27 @@ struct Geometry {
   int64_t batch, channels, height, width, outputs, groups;
   int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
   int64_t out_h, out_w;
-  int64_t similarity_groups;     // of neighbouring channels, each with a similarity of its own
+  int64_t similarity_groups;     // of neighbouring channels, each with its own similarity
   int64_t factor_h, factor_w;    // the map of similarities: the output's sides, or 1 for all
   int64_t lanes;                 // factors per tap, see lanes_of
   bool full;                     // a K x K similarity per position rather than K
   bool shared;                   // one similarity for the whole batch
   bool taps_last;                // in the memory of the similarity's gradient
-  bool dense;                    // so is the similarity itself, without gaps
+  bool dense;                    // and the similarity itself is in that order, without gaps
 
   int64_t taps() const { return kernel_h * kernel_w; }
   int64_t factors() const { return taps() * (full ? taps() : lanes); }  // of one position
   int64_t places() const { return out_h * out_w; }                      // positions per sample
   int64_t entries() const { return taps() * (full ? taps() : similarity_groups); }
   bool per_image() const { return factor_h == 1 && factor_w == 1; }
-  // Whether one entry of the similarity serves several positions, and collects their gradients.
+  // Whether one entry of the similarity serves several positions, and sums their gradients.
   bool collects() const { return shared || factor_h != out_h || factor_w != out_w; }
-  // Whether the factors of a position lie together, as a worker wants them: no copy is needed.
+  // Whether the factors of a position are adjacent, as a worker needs them: no copy is needed.
   bool in_place() const { return dense && !collects() && (full || lanes == 1); }
   int64_t group_channels() const { return channels / groups; }
   int64_t group_outputs() const { return outputs / groups; }
 
-  // With one channel and one output per group there is no matrix product to make.  A panel then
+  // With one channel and one output per group there is no matrix product.  A panel then
   // holds the channels of all groups, and is multiplied with the weights element by element.
   bool depthwise() const { return groups > 1 && groups == channels && groups == outputs; }
   int64_t panel_groups() const { return depthwise() ? 1 : groups; }
@@ -61,13 +61,13 @@ struct Geometry {
   int64_t first_lane(int64_t group) const { return group * lanes / panel_groups(); }
 };
 
-// Whether taps lie next to each other in memory, as a channels-last predictor leaves its output.
+// Whether taps are adjacent in memory, as in the output of a channels-last predictor.
 // Strides alone decide, as in pieces.py.
 bool has_taps_last(const Tensor& similarity) {
   return similarity.stride(similarity.dim() - 3) == 1 && similarity.stride(-1) != 1;
 }
 
-// The axes with taps last, and their places among those.
+// The order of axes with taps last.
 std::vector<int64_t> taps_last_axes(const Tensor& similarity) {
   return similarity.dim() == 5 ? std::vector<int64_t>{0, 3, 4, 1, 2}
                                : std::vector<int64_t>{0, 2, 3, 1};
@@ -83,8 +83,8 @@ Tensor gradient_memory(const Tensor& similarity) {
   return similarity.dim() == 5 ? memory.permute({0, 3, 4, 1, 2}) : memory.permute({0, 3, 1, 2});
 }
 
-// A tap has a factor per group of channels. Groups narrower than a vector would leave it idle, so
-// their factors are repeated for every channel, and multiplied element by element.
+// A tap has a factor per group of channels. Groups narrower than a vector would leave part of it
+// empty, so their factors are repeated for every channel, and multiplied element by element.
 int64_t lanes_of(int64_t channels, int64_t groups, int64_t element_size) {
   const int64_t width = Vec<float>::size() * sizeof(float) / element_size;
   return groups > 1 && channels / groups < width ? channels : groups;
@@ -134,7 +134,7 @@ Geometry geometry_of(const Tensor& input, const Tensor& weight, const Tensor& si
   return g;
 }
 
-// How the work is cut.  The depth of a block (taps x channels of a group) is kept near 320: deep
+// How the work is split.  The depth of a block (taps x channels of a group) is kept near 320: deep
 // enough to hide the loads and stores of the register tile, shallow enough that a column tile of
 // the weights stays in the first-level cache.
 template <typename T>

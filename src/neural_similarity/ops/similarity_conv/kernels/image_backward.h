@@ -1,10 +1,10 @@
 // The backward pass with one similarity per image.
 //
 // With the kernels of an image, V = M^T W, its gradients are those of a plain convolution. That of
-// V, called T, is found from the patches as they are, and gives both others:
+// V, called T, is computed from the unweighted patches, and gives both others:
 //   gM[i, j] = <W[i], T[j]>,  gW[i] += sum_j M[i, j] T[j]
-// The gradient of the input is a convolution of the output's gradient with V turned around.
-// Nothing is done at each position but multiply-adds of these two convolutions.
+// The gradient of the input is a convolution of the output's gradient with the flipped V.
+// The only work per position is the multiply-adds of these two convolutions.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -83,7 +83,7 @@ inline T dot_and_add(const T* weight, const T* gradient, T scale, T* gw, int64_t
   return sum_of(sums[0] + sums[1]);
 }
 
-// Finds the gradients of weight and similarity, for a tile of outputs at a time.
+// Computes the gradients of weight and similarity, a tile of outputs at a time.
 template <typename T>
 class KernelGradientWorker {
  public:
@@ -135,7 +135,7 @@ class KernelGradientWorker {
   }
 
  private:
-  // Positions at once: few enough that patches and gradients stay in the first-level cache.
+  // Positions at a time: few enough that patches and gradients stay in the first-level cache.
   static constexpr int64_t kPositions = 96;
 
   static int64_t tile_size(const Geometry& g) {
@@ -239,7 +239,7 @@ void kernel_gradients(const Geometry& g, const Tensor& grad_output, const Tensor
   const int64_t gw_size = wanted.weight ? Worker::weight_size(g) : 0;
   const int64_t gm_size = g.entries() * (g.shared ? 1 : g.batch);
   const Tensor partial_gw = at::zeros({slots, gw_size}, input.options());
-  // Images have gradients of their own; only one that serves all is a sum over the workers.
+  // Each image has its own gradient; only a shared one is a sum over the workers.
   const Tensor partial_gm = at::zeros({g.shared ? slots : 1, gm_size}, input.options());
   const T* gy = grad_output.const_data_ptr<T>();
   const T* x = input.const_data_ptr<T>();
@@ -281,7 +281,7 @@ bool can_turn(const Geometry& g) {
   return g.stride_h == 1 && g.stride_w == 1 && turned.pad_h >= 0 && turned.pad_w >= 0;
 }
 
-// The kernels of an image, turned around: its taps in reverse, outputs and channels exchanged.
+// The kernels of an image, flipped: its taps in reverse, outputs and channels exchanged.
 template <typename T>
 struct TurnedKernels {
   const Geometry& g;  // of the turned convolution
@@ -339,8 +339,8 @@ void turned_gradient(const Geometry& g, const Tensor& grad_output, const Tensor&
   convolve_images(turned, blocking, grad_output, TurnedKernels<T>(turned, packed, view), true, gx);
 }
 
-// Whether this way is exact: with NaN or infinity in the kernels, the zeros around the gradient
-// would spread them. False also if such a number turns up in the results.
+// Whether this path is exact: with NaN or infinity in the kernels, the zeros around the gradient
+// would spread them. Also false if such a value appears in the results.
 template <typename T>
 bool backward_images(const Geometry& g, const Tensor& grad_output, const Tensor& input,
                      const Tensor& weight, const Tensor& similarity, Wanted wanted, Tensor& gx,

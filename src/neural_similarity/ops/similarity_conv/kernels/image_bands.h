@@ -1,4 +1,4 @@
-// Padded copies of images, from which patches are read where they lie.
+// Padded copies of images, from which patches are read in place.
 #pragma once
 
 #include <cmath>
@@ -9,11 +9,11 @@
 
 namespace {
 
-// Whether no number is larger, or NaN.
+// Whether no value is larger in magnitude than `most`, or NaN.
 template <typename T>
 bool all_within(const T* data, int64_t size, T most) {
   bool within = true;
-  for (int64_t i = 0; i < size; ++i) {  // without a branch: the compiler makes vectors of it
+  for (int64_t i = 0; i < size; ++i) {  // without a branch, so that the compiler vectorises it
     within &= std::abs(data[i]) <= most;
   }
   return within;
@@ -27,8 +27,8 @@ bool finite_kernels(const Tensor& weight, const SimilarityView<T>& view) {
       all_within(view.images.data(), static_cast<int64_t>(view.images.size()), most);
 }
 
-// A batch is taken in pieces whose padded copies fit the second-level cache: some images, or a band
-// of rows of one image.
+// A batch is processed in pieces whose padded copies fit the second-level cache: some images, or a
+// band of rows of one image.
 //
 // At the upper and lower edge, whole rows of taps lie in the padding. They are skipped if zeros
 // make no difference there: with `finite` factors.
@@ -156,7 +156,7 @@ class Bands {
   T* memory_;
   std::vector<int64_t> taps_, places_, row_;
   std::vector<Range> seen_;  // taps, for every output row
-  bool sees_all_ = true;     // no output row sees padding alone
+  bool sees_all_ = true;     // no output row sees only padding
 };
 
 }  // namespace

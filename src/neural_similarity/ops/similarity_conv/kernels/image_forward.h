@@ -1,7 +1,7 @@
 // The forward pass with one similarity per image.
 //
-// An image with a similarity of its own has kernels of its own, V = M^T W. They are computed once
-// per image; what remains is a plain convolution. No panel: patches are read where they lie.
+// An image with its own similarity has its own kernels, V = M^T W. They are computed once per
+// image; what remains is a plain convolution. No panel: patches are read in place.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -116,7 +116,7 @@ void direct_rows(int64_t rows, const Patches<T>& from, const T* kernels, T* y, i
   }
 }
 
-// Makes the kernels of images from the weights of all.
+// Computes the kernels of an image from the weights that all images share.
 template <typename T>
 struct ForwardKernels {
   const Geometry& g;
@@ -185,13 +185,13 @@ class ImageWorker {
   Bands<T> bands_;
 };
 
-// Whether kernels of their own pay for every image: with few positions they would cost more than
-// they save, with few images some threads would have nothing to do.
+// Whether separate kernels for every image pay off: with few positions they would cost more than
+// they save, and with few images some threads would have nothing to do.
 bool worth_own_kernels(const Geometry& g) {
   return g.per_image() && !g.depthwise() && g.places() >= 36 && g.batch >= at::get_num_threads();
 }
 
-// Convolve a batch, each image with the kernels that `make_kernels` gives it; `finite` ones or not.
+// Convolve a batch, each image with the kernels of `make_kernels`, which are `finite` or not.
 template <typename T, typename F>
 void convolve_images(const Geometry& g, const Blocking<T>& blocking, const Tensor& input,
                      const F& make_kernels, bool finite, Tensor& output) {

@@ -1,6 +1,6 @@
-// One M an image: the average of its pixels, two fully connected layers with a ReLU between them, a
-// gate, and a factor for every tap of every group. The sizes are tiny: as single operations this
-// would spend its time on their calls.
+// One M per image: the average of its pixels, two fully connected layers with a ReLU between them,
+// a gate, and a factor for every tap of every group. The sizes are tiny: as separate operations
+// this would spend its time on their calls.
 #pragma once
 
 #include <ATen/ops/mean.h>
@@ -17,8 +17,8 @@ namespace {
 
 struct ImagePredictor {
   int64_t batch, channels, positions, hidden, outputs;
-  int64_t taps;     // with factors of their own; those come first
-  int64_t groups;   // with factors of their own
+  int64_t taps;     // with their own factors; those come first
+  int64_t groups;   // with their own factors
   int64_t repeats;  // entries of M for each group
 
   ImagePredictor(const Tensor& input, const Tensor& w1, const Tensor& w2, std::string_view over,

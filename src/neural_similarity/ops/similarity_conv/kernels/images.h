@@ -1,7 +1,7 @@
-// Images that lie plane by plane in memory (NCHW), and the kernels' order, with channels last.
+// Images stored plane by plane (NCHW), and the kernels' order, with channels last.
 //
-// A copy of a whole batch would leave the caches twice, and its memory is new each time. So a
-// worker copies a few images at a time, into memory that it keeps, and uses them at once.
+// A copy of a whole batch would leave the caches twice, and need new memory each time. So a worker
+// copies a few images at a time, into memory that it keeps, and uses them immediately.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -55,7 +55,7 @@ Tensor in_format(const Tensor& images, at::MemoryFormat format) {
   return copy;
 }
 
-// Images of a tensor in one worker's hands: where they lie, or, if they are planar, a copy.
+// The images that one worker uses: in place, or, if they are planar, as a copy.
 template <typename T>
 class Images {
  public:
@@ -85,7 +85,7 @@ class Images {
     return memory_.get() - some.begin * size();
   }
 
-  // Puts what was written to the place of `some` where it belongs.
+  // Copies what was written to the place of `some` back to the tensor.
   void store(Range some) {
     for (int64_t n = some.begin; copies() && n < some.end; ++n) {
       transpose(memory_.get() + (n - some.begin) * size(), places_, channels_, data_ + n * size());
@@ -102,7 +102,7 @@ class Images {
   std::unique_ptr<T[]> memory_;
 };
 
-// How many workers there are. Each has images of its own, if there are enough.
+// How many workers there are. Each has its own images, if there are enough.
 int64_t workers_of(const Geometry& g) {
   return std::max<int64_t>(
       std::min<int64_t>(at::get_num_threads(), ceil_div(g.batch * g.places(), kRows)), 1);

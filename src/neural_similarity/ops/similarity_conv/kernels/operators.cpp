@@ -10,8 +10,8 @@
 // over a plain convolution is one multiplication and one cached store per patch element, against
 // as many multiply-adds per patch element as there are output channels.
 //
-// The backward pass walks the same panels.  Per panel: one product G = gy W^T; one pass over the
-// rows of G that takes the gradient of the similarity as dot products with X, adds the gradient of
+// The backward pass uses the same panels.  Per panel: one product G = gy W^T; one pass over the
+// rows of G that computes the gradient of the similarity as dot products with X, adds that of
 // the input in place, and overwrites G with the weighted patches; one product of those with gy
 // into a gradient of the weights that each thread owns.
 //
@@ -36,7 +36,7 @@
 
 namespace {
 
-// The memory format results take: channels-last if the input's channels lie side by side.
+// The memory format of results: channels-last if the input's channels are adjacent.
 at::MemoryFormat format_of(const Tensor& input) {
   const bool last = input.stride(1) == 1 && input.stride(3) != 1;
   return last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;

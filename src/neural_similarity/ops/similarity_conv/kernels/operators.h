@@ -1,4 +1,4 @@
-// What one source file defines and another calls. Files are compiled side by side.
+// What one source file defines and another calls. Files are compiled in parallel.
 #pragma once
 
 #include <ATen/core/Tensor.h>

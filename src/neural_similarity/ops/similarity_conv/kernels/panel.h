@@ -11,7 +11,7 @@ namespace {
 template <typename Size, int64_t value>
 constexpr bool is_constant = std::is_same_v<Size, std::integral_constant<int64_t, value>>;
 
-// Which gradients a backward pass is to find.
+// Which gradients a backward pass has to compute.
 struct Wanted {
   bool input, weight, similarity;
 };
@@ -58,7 +58,7 @@ class Panel {
   }
 
   // From the gradient of the weighted patches, in the panel: the gradients of similarity and
-  // input; then, if the gradient of the weight is wanted, the weighted patches in its place.
+  // input; then, if the gradient of the weight is needed, the weighted patches in its place.
   void reverse(Positions<T>& positions, int64_t begin, int64_t end, const T* x, T* gx,
                Wanted wanted, int64_t group, int64_t first, int64_t last) {
     if (g_.full) {
@@ -76,8 +76,8 @@ class Panel {
   }
 
  private:
-  // Calls f with the channels of a lane. Those of an image, and where loops are short, are a
-  // constant; 1 means that the factors lie channel by channel.
+  // Calls f with the number of channels of a lane, as a constant for images and for short loops; 1
+  // means that there is a factor for every channel.
   template <typename F>
   void with_channels(const F& f) {
     const int64_t channels = g_.lane_channels();
@@ -102,7 +102,7 @@ class Panel {
   // 0 * NaN is NaN, as in the reference.
   const T* under(int64_t tap, const T* x) const { return tap < 0 ? padding_.data() : x + tap; }
 
-  // Whether a fourth element may be read behind three channels: not behind the last pixel.
+  // Whether a fourth element may be read after three channels: not after the last pixel.
   bool has_fourth(Patch patch) const { return g_.channels == 3 && patch.base < last_base_; }
 
   template <typename Size>

@@ -1,5 +1,5 @@
-// Depthwise convolutions of few channels, as filters of images are: with channels last, a vector
-// would be nearly empty. Here it holds neighbouring positions of a row, plane by plane.
+// Depthwise convolutions of few channels, such as image filters: with channels last, a vector would
+// be nearly empty. Here it holds neighbouring positions of a row, plane by plane.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -133,7 +133,7 @@ void forward_planes(const Geometry& g, const Tensor& input, const Tensor& weight
   });
 }
 
-// All gradients are found; those that are not wanted are few, and dropped.
+// All gradients are computed; those that are not needed are small, and dropped.
 template <typename T>
 void backward_planes(const Geometry& g, const Tensor& grad_output, const Tensor& input,
                      const Tensor& weight, const Tensor& similarity, Wanted wanted, Tensor& gx,

@@ -14,7 +14,7 @@ struct SimilarityView {
   const T* data;
   int64_t sample, row, column;  // strides, 0 where one entry serves all
   std::vector<int64_t> factor;  // offset of every factor of a position: [tap][tap or lane]
-  int64_t planes = 0;           // stride of the factors, if neighbours in a row are together
+  int64_t planes = 0;           // stride of the factors, if neighbours in a row are adjacent
   std::vector<T> images;        // with one similarity per image: its factors, image by image
 
   SimilarityView(const Geometry& g, const Tensor& similarity)
@@ -57,7 +57,7 @@ struct Patch {
 };
 
 // Which taps of a patch are inside the image depends on its row and on its column. Neighbouring
-// rows, or columns, where the same ones are inside form a class, with one list for each pair.
+// rows, or columns, with the same taps inside form a class; each pair of classes has one list.
 class PatchTaps {
  public:
   explicit PatchTaps(const Geometry& g)
@@ -173,7 +173,7 @@ class Positions {
     }
   }
 
-  // Put the gradient of the similarity where it belongs; one that serves many collects it.
+  // Put the gradient of the similarity where it belongs, or add it if several positions share it.
   void store_gradient() const {
     if (!to_ || g_.in_place()) {
       return;
@@ -208,7 +208,7 @@ class Positions {
  private:
   bool writes_in_place() const { return to_ && g_.in_place(); }
 
-  // What is collected has the order of a contiguous similarity, whatever the similarity's is.
+  // Sums have the order of a contiguous similarity, whatever the order of the similarity itself.
   bool last() const { return g_.taps_last && !g_.collects(); }
 
   // Calls f with the first position, and the one after the last, of each part without gaps.

@@ -10,8 +10,8 @@
 
 namespace {
 
-// Mean, variance, and what rounding took from the mean, as rows of a tensor, and back: the gradient
-// of a gain is a sum over the batch of differences to the mean, which would add up its rounding.
+// Mean, variance, and the rounding error of the mean, as rows of a tensor, and back: the gradient
+// of a gain sums differences from the mean over the batch, which would add up that error.
 template <typename T>
 Tensor stored(const Statistics& s, const Tensor& like) {
   const int64_t channels = static_cast<int64_t>(s.mean.size());
@@ -81,7 +81,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> predictor_forward(
   return {output, u, inverse, z, first_rows, last_rows};
 }
 
-// Returns the gradients of input (empty unless asked for), of weight, gain and bias of the first
+// Returns the gradients of input (empty unless requested), of weight, gain and bias of the first
 // layer, and of weight, gain and bias of the last.
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> predictor_backward(
     const Tensor& grad_output, const Tensor& input, const Tensor& first_weight,

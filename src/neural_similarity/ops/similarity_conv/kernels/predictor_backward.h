@@ -1,6 +1,6 @@
 // The predictor's backward pass, from the gradient g of its output.
 //
-// Three walks over the batch. First the sums that norm2 needs. Then, band by band, the gradient of
+// Three passes over the batch. First the sums that norm2 needs. Then, band by band, the gradient of
 // z, and from it those of W2 and of h, with the sums that norm1 needs. Then the gradient of the
 // first convolution, and from it those of W1 and x. The length of a patch adds -x q to the
 // gradient of its pixels, where q = (gu . u) / |patch|^2.
@@ -78,7 +78,7 @@ class LastGradient {
     }
   }
 
-  // No gradient where the ReLU gave zero; what is not a number passes, as in PyTorch.
+  // No gradient where the ReLU gave zero; NaN passes, as in PyTorch.
   void close_relu(Band band, const T* hidden, T* gh) const {
     const int64_t size = g_.columns.output * g_.hidden;
     const T* from = hidden + (margins_.top * margins_.pitch + margins_.side) * g_.hidden;
@@ -101,7 +101,7 @@ class LastGradient {
   std::vector<int64_t> from_, taps_, at_;
 };
 
-// Sums of the whole map for norm2's gradient.
+// Sums over the whole map for norm2's gradient.
 template <typename T>
 std::vector<ChannelSums<T>> gradient_sums(const Statistics& s, const T* g, const T* z,
                                           int64_t positions, int64_t channels) {

@@ -1,7 +1,7 @@
 // Work on maps channel by channel: BatchNorm's statistics, its affine maps and their gradients.
 //
-// Channels lie side by side and need not fill vectors. So a constant of each channel is repeated up
-// to the least common multiple of channels and vector width, and maps are walked in such periods.
+// Channels are adjacent and need not fill vectors. So per-channel constants are repeated up to the
+// least common multiple of channels and vector width, and maps are processed in such periods.
 #pragma once
 
 #include <cmath>
@@ -59,7 +59,7 @@ class ChannelSums {
     for (int64_t i = 0; i < period_; ++i) {
       shifts_[i] = static_cast<T>(values[i % channels_]);
     }
-    shift.assign(shifts_.begin(), shifts_.begin() + channels_);  // as rounded, as it is taken off
+    shift.assign(shifts_.begin(), shifts_.begin() + channels_);  // as rounded: this is subtracted
   }
 
   void add(const T* f, const T* h, int64_t positions) {
@@ -72,8 +72,8 @@ class ChannelSums {
     count += positions;
   }
 
-  // Sums of h and of its square, with its first values as the shift: of a map with a large mean
-  // and a small variance, the square loses nothing.
+  // Sums of h and of its square, with its first values as the shift, so that the square loses no
+  // precision in a map with a large mean and a small variance.
   void add(const T* h, int64_t positions) {
     if (count == 0 && positions > 0) {
       set_shift(std::vector<double>(h, h + channels_));
@@ -103,7 +103,7 @@ class ChannelSums {
     for_vectors<T>(size, period_, [&](int64_t i, int64_t j, int elements) {
       Vec<T> right = Vec<T>::loadu(h + i, elements) - Vec<T>::loadu(&shifts_[j]);
       Vec<T> left = f == h ? right : Vec<T>::loadu(f + i, elements);
-      if (elements < width) {  // past the end there are zeros, but not behind the shift
+      if (elements < width) {  // past the end there are zeros, but not after the shift
         left = Vec<T>::set(Vec<T>(T(0)), left, elements);
       }
       (Vec<T>::loadu(&sums_[j]) + left).store(&sums_[j]);
@@ -129,7 +129,7 @@ struct Statistics {
   }
 };
 
-// The statistics of all workers' parts (Chan, Golub and LeVeque).
+// The combined statistics of all workers' parts (Chan, Golub and LeVeque).
 template <typename T>
 Statistics statistics_of(std::vector<ChannelSums<T>>& parts, int64_t channels) {
   Statistics all{std::vector<double>(channels), std::vector<double>(channels)};
@@ -147,7 +147,7 @@ Statistics statistics_of(std::vector<ChannelSums<T>>& parts, int64_t channels) {
     all.count += part.count;
   }
   for (double& v : all.variance) {
-    // Rounding may leave less than nothing; what is not a number stays that.
+    // Rounding may make it negative; NaN stays NaN.
     v = v < 0 ? 0 : v / static_cast<double>(std::max<int64_t>(all.count, 1));
   }
   return all;

@@ -1,8 +1,8 @@
-// The predictor's forward pass, with BatchNorm statistics of the batch:
+// The predictor's forward pass, with batch statistics in BatchNorm:
 //   u = (W1 * x) / |patch|,   h = relu(norm1(u)),   z = W2 * h,   output = norm2(z)
 //
-// Three walks over the batch: u and its statistics, z and its statistics, the output. A walk takes
-// a band of rows into a padded copy that stays in the cache, and convolves it there.
+// Three passes over the batch: u and its statistics, z and its statistics, the output. A pass
+// copies a band of rows into a padded buffer that stays in the cache, and convolves it there.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -34,9 +34,9 @@ int64_t slots_for(size_t bands) {
 }
 
 // The taps of the first layer in a padded band: one by one, or a row of the kernel at a time where
-// the taps of a row lie side by side.
+// the taps of a row are adjacent.
 struct FirstTaps {
-  int64_t channels, count;  // side by side under a tap; taps
+  int64_t channels, count;  // adjacent under a tap; number of taps
   std::vector<int64_t> offsets;
 
   FirstTaps(const PredictorGeometry& g, int64_t pitch, bool by_row) {
@@ -84,7 +84,7 @@ class FirstLayer {
     return input_rows(rows_) * pitch_ * (g_.channels + 1) + rows_ * pitch_ + kColumns<T>;
   }
 
-  // The products of a band with the kernels and, if asked for, the inverse lengths of its patches.
+  // The products of a band with the kernels and, if requested, the inverse lengths of its patches.
   void run(Band band, T* scratch, T* products, T* inverse) const {
     const int64_t rows = band.end - band.begin, top = g_.rows.start(band.begin);
     x_.load(g_, band.image, top, top + input_rows(rows), scratch);

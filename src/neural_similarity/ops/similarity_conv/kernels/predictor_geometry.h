@@ -23,7 +23,7 @@ struct Axis {
 
   int64_t start(int64_t p) const { return p * stride - pad; }
   int64_t reach() const { return (kernel - 1) * step; }
-  // The outputs, also those outside the map, whose windows may touch inputs [begin, end).
+  // The outputs, including those outside the map, whose windows may touch inputs [begin, end).
   int64_t first_output(int64_t begin) const { return ceil_div_any(begin + pad - reach(), stride); }
   int64_t last_output(int64_t end) const { return floor_div(end - 1 + pad, stride); }
 };
@@ -94,7 +94,7 @@ struct InputView {
       : data(input.const_data_ptr<T>()), image(input.stride(0)), channel(input.stride(1)),
         row(input.stride(2)), column(input.stride(3)) {}
 
-  // Rows [top, bottom) of image n, channels side by side, with zeros where there is no input.
+  // Rows [top, bottom) of image n, channels adjacent, with zeros where there is no input.
   void load(const PredictorGeometry& g, int64_t n, int64_t top, int64_t bottom, T* to) const {
     const int64_t side = g.columns.pad * g.channels, inner = g.columns.input * g.channels;
     for (int64_t y = top; y < bottom; ++y, to += inner + 2 * side) {

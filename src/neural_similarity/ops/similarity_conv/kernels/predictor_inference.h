@@ -1,8 +1,8 @@
-// The predictor in evaluation mode, when BatchNorm is a part of the weights:
+// The predictor in evaluation mode, with BatchNorm folded into the weights:
 //   h = relu((W1 * x) / |patch| + b1),   output = W2 * h + b2
 //
-// One walk over the batch, a band of rows at a time. Hidden rows that two bands share are kept for
-// the second one; only where another thread goes on are they computed twice.
+// One pass over the batch, a band of rows at a time. Hidden rows that two bands share are kept for
+// the second one; only where another thread continues are they computed twice.
 #pragma once
 
 #include <vector>
@@ -86,8 +86,8 @@ class PredictorInference {
   int64_t hidden_rows() const { return std::min(rows_ + 2 * margins_.top, g_.rows.output); }
   int64_t pitch() const { return margins_.pitch * g_.hidden; }
 
-  // The hidden rows that the windows of a band cover, with zeros around the map. Of the rows of
-  // `hidden` the first ones are ready.
+  // The hidden rows that the windows of a band cover, with zeros around the map. The first `ready`
+  // rows of `hidden` are there already.
   void run_first(Band band, int64_t ready, T* scratch, T* inverse, T* hidden) const {
     const int64_t first = band.begin - margins_.top, rows = band.end + margins_.top - first;
     const int64_t begin = std::clamp<int64_t>(first + ready, 0, g_.rows.output);

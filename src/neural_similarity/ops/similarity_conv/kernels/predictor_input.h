@@ -1,4 +1,4 @@
-// The last walk of the predictor's backward pass: the gradients of W1 and of the input.
+// The last part of the predictor's backward pass: the gradients of W1 and of the input.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace {
 
-// The pixels whose distance to a window's start leaves the same remainder by the stride: they see
-// the same taps. With stride one there is one class.
+// The pixels whose distance from a window's start has the same remainder modulo the stride: they
+// see the same taps. With stride one there is one class.
 template <typename T>
 struct PixelClass {
   int64_t row, column;  // remainders
@@ -48,7 +48,7 @@ class FirstGradient {
     return g_.taps() * g_.channels * round_up(g_.hidden, Vec<T>::size());
   }
 
-  // A band is of rows of the input; gx is their gradient, or null.
+  // The band is of input rows; gx is their gradient, or null.
   void run(Band band, const T* gh, T* scratch, T* gx, T* weight_sums) const {
     const Extent e = extent(band);
     T* gv = scratch;

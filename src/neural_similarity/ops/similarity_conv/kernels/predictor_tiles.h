@@ -21,7 +21,7 @@ struct Windows {
   const int64_t* taps;
   int64_t channels;
 
-  // The end of a run: taps that lie side by side are read as one, in a loop that is worth it.
+  // The end of a run: adjacent taps are read as one, in a loop long enough to pay off.
   int64_t run_end(int64_t tap, int64_t count) const {
     while (++tap < count && taps[tap] == taps[tap - 1] + channels) {
     }
@@ -41,7 +41,7 @@ struct Columns {
   int64_t first, count, vectors;
 };
 
-// An odd square kernel has one tap more than a multiple of eight: a vector for it would be idle.
+// An odd square kernel has one tap more than a multiple of eight: a vector for it would be wasted.
 template <typename T>
 std::vector<Columns> columns_of(int64_t outputs) {
   constexpr int64_t width = Vec<T>::size();
@@ -76,7 +76,7 @@ class TileKernels {
       }
     }
   }
-  // Kernels that are in this order already, and stay where they are.
+  // Kernels that are in this order already, used in place.
   TileKernels(int64_t outputs, int64_t taps, int64_t channels, const T* ordered)
       : taps_(taps), size_(0), columns_(columns_of<T>(outputs)), ordered_(ordered) {
     for (const Columns& tile : columns_) {
@@ -135,7 +135,7 @@ inline void window_tile(const Windows<T>& windows, int64_t taps, const T* kernel
       }
     }
   }
-  // Unrolled like the loops above: an index that varies would keep the sums out of registers.
+  // Unrolled like the loops above: a variable index would keep the sums out of registers.
   if (columns == V * width) {
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
@@ -301,7 +301,7 @@ inline void correlate_tile(Grid<T> left, Grid<T> right, int64_t rows, int64_t co
   }
 }
 
-// Rows of a tile: its elements need no pointers of their own.
+// Rows of a tile: its elements need no separate pointers.
 template <int V>
 constexpr int kSumRows = V == 2 ? kRows : 12;
 

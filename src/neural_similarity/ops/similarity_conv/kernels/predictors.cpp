@@ -1,4 +1,4 @@
-// Networks that predict a similarity: the paper's, and the one that sees the whole image.
+// Networks that predict a similarity: the paper's, and the one that reads the whole image.
 
 #include <ATen/ops/add.h>
 #include <torch/library.h>

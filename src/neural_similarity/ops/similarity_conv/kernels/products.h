@@ -143,7 +143,7 @@ inline void scaled(T* out, T scale, const T* x, Size size) {
 }
 
 // The three channels of an image in a vector of four. The fourth element is the first one of the
-// next tap: it is written too, and right after that overwritten.
+// next tap: it is written too, and overwritten right after.
 template <typename T>
 struct ThreeOf;
 template <>
@@ -262,8 +262,8 @@ inline void add_dots(T* out, int64_t out_row, const T* a, int64_t a_row, const T
 }
 
 // One tap backward, from the gradient g of scale * x: the gradient of the scale (returned), that of
-// x (added to gx, unless null), and in the place of g, if it is wanted, scale * x. In one loop,
-// since all of it waits for memory.
+// x (added to gx, unless null), and in the place of g, if needed, scale * x. In one loop, since all
+// of it is bound by memory.
 template <typename T, typename Size>
 inline T reverse_tap(T* g, T scale, const T* x, T* gx, bool replace, Size size) {
   constexpr int width = Vec<T>::size();
@@ -295,7 +295,7 @@ inline T reverse_tap(T* g, T scale, const T* x, T* gx, bool replace, Size size) 
   return sum;
 }
 
-// The same where every channel has a scale of its own, whose gradients are added to `gradient`.
+// The same where every channel has its own scale, whose gradients are added to `gradient`.
 template <typename T>
 inline void reverse_channels(T* g, const T* scale, const T* x, T* gx, T* gradient, bool replace,
                              int64_t size) {

@@ -1,4 +1,4 @@
-// Weights in the two orders that the products want.
+// Weights in the two orders that the products need.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// A weight (O, C/groups, K) in the two orders the products want, a column tile at a time:
+// A weight (O, C/groups, K) in the two orders that the products need, a column tile at a time:
 //   forward   [group][tile of outputs][tap][channel][output in tile]
 //   backward  [group][block][tile of (tap, channel)][output][(tap, channel) in tile]
 // with columns past the edge zero.  A depthwise weight is [tap][channel] in both.  For the forward
@@ -40,7 +40,7 @@ class PackedWeight {
         }
       });
     } else {
-      // Few weights are packed sooner than threads are woken.
+      // Packing a few weights takes less time than waking threads.
       constexpr int64_t kFew = 32 * 1024;
       const int64_t size = std::max<int64_t>(kColumns<T> * g.taps() * g.group_channels(), 1);
       const int64_t some = std::max<int64_t>(kFew / size, 1);
