@@ -37,7 +37,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--threads", type=int, default=torch.get_num_threads(), help="default: PyTorch's choice"
     )
-    parser.add_argument("--out", type=Path, help="folder for one JSON file (and plot) a run")
+    parser.add_argument("--out", type=Path, help="folder for one JSON file (and plot) per run")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(BENCHMARKS))
     if unknown:

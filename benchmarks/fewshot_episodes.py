@@ -1,4 +1,4 @@
-"""Episodes a second, five-way five-shot, of methods that adapt a classifier or nothing.
+"""Episodes per second, five-way five-shot, of methods that adapt a classifier or nothing.
 
 The features of all images are computed once. The test set is a thousand images of CIFAR-FS's size.
 The cost of an episode does not depend on their number; the cost of computing features does.

@@ -1,4 +1,4 @@
-"""How many images a second a network trains on, input included.
+"""How many images per second a network trains on, input included.
 
 It is compared with an ideal: a plain CNN-9 that is wide enough to have the same number of
 multiply-adds, so that all work is done as fast as PyTorch's own convolutions.

@@ -134,8 +134,8 @@ def card(run: FewShotRun, facts: list[Facts], episodes: int) -> str:
         f"{config.weight_decay:g}, seed {config.seed}, the weights that are best on the validation "
         f"classes, PyTorch {environment['torch']}. The two networks differ only in the similarity.",
         f"```console\n{commands}\n```",
-        f"**Results.** Accuracy over {episodes} 5-way episodes of 15 queries a class, of the test "
-        f"classes, none of which was trained on. Kernels are stored in half precision; all "
+        f"**Results.** Accuracy over {episodes} 5-way episodes of 15 queries per class, from the "
+        f"test classes, none of which was trained on. Kernels are stored in half precision; all "
         f"computations use single precision.",
         lines,
         "**Limits.** Small networks, briefly trained on small images of everyday objects and "

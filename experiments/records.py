@@ -1,4 +1,4 @@
-"""Result files: what is stored of a run. One JSON file a run, written once and never edited.
+"""Result files: what is stored of a run. One JSON file per run, written once and never edited.
 
 ::
 

@@ -61,7 +61,7 @@ def list_tables(
             done = sum(seed in row.by_seed for seed in range(seeds))
             old = len(outdated(rows, name))
             note = f", {old} with other settings" if old else ""
-            yield f"  {name:24} {row.row.title:70} {done} of {seeds}{note}"
+            yield f"  {name:24} {row.row.title:76} {done} of {seeds}{note}"
 
 
 def run(

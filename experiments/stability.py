@@ -5,8 +5,8 @@ output is normalised or passed through a sigmoid, and that a SphereNet predictor
 predictor trains the paper's CNN-9 on scikit-learn's digits, at the paper's learning rate, from
 several seeds. A run ends diverged (its loss is not finite) or with a test accuracy.
 
-Run: ``python -m experiments.stability`` prints a table. ``--out`` writes one JSON file a run; runs
-whose file exists are not repeated.
+Run: ``python -m experiments.stability`` prints a table. ``--out`` writes one JSON file per run;
+runs whose file exists are not repeated.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--seeds", type=int, default=10, help="how many seeds (default 10)")
     parser.add_argument("--steps", type=int, default=100, help="training steps (default 100)")
-    parser.add_argument("--out", type=Path, help="folder for one JSON file a run")
+    parser.add_argument("--out", type=Path, help="folder for one JSON file per run")
     return parser.parse_args()
 
 

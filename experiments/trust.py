@@ -182,7 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--folders", type=int, default=200, help="of each size and choice")
     folders = parser.parse_args().folders
-    titles = ["methods", "images a class", "true accuracy", "bias (± standard error)", "highest",
+    titles = ["methods", "images per class", "true accuracy", "bias (± standard error)", "highest",
               "other folds", "Tibshirani", "in the interval", "width", "calibration error",
               "accepted"]  # fmt: skip
     lines = []

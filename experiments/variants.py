@@ -1,11 +1,12 @@
-"""Variants of one M an image, compared on classes that are not reported.
+"""Variants of one M per image, compared on classes that are not reported.
 
-Which gate, which first values, which layers, how many positions with one M? Every network is
+Which gate, which initial values, which layers, how many positions per M? Every network is
 trained on CIFAR-FS as in the study of equal cost, with other seeds, and measured on 1,000 episodes
 of the validation classes (5 ways, 5 shots).
 
-Run: ``python -m experiments.variants --work DIR`` trains what has no result yet, prints the table,
-and writes ``experiments/results/variants/<variant>-<seed>.json``. A stopped run goes on.
+Run: ``python -m experiments.variants --work DIR`` trains what has no result yet, and writes
+``experiments/results/variants/<variant>-<seed>.json``. A stopped run continues. ``nsl reproduce
+report`` writes the table.
 """
 
 from __future__ import annotations
@@ -21,14 +22,11 @@ from neural_similarity.fewshot import FewShotConfig, train_method
 from neural_similarity.train import keep_freed_memory
 
 from .code_version import commit
-from .intervals import over_seeds, paired_over_seeds
-from .markdown import table
 from .queue.run_record import run_record
 from .records import RESULTS, read_record, write_record
-from .report.cells import NONE, number, signed
 from .tables.equal_cost import STUDIES
 
-__all__ = ["VARIANTS", "config_of", "table_of"]
+__all__ = ["PLAIN", "SEEDS", "VARIANTS", "WINNER", "config_of", "result_file"]
 
 FOLDER = "variants"
 SEEDS = (100, 101, 102)
@@ -38,27 +36,27 @@ _PIXEL = {**_IMAGE, "predictor": "pixel", "over": "taps"}
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     PLAIN: ("Plain", {}),
-    WINNER: ("M an image, over taps and channels: 2·sigmoid, from the identity", _IMAGE),
+    WINNER: ("One M per image, over taps and channels: 2·sigmoid, identity start", _IMAGE),
     "none": ("… without a gate", {**_IMAGE, "predictor_options": {"gate": "none"}}),
     "tanh": ("… 1 + tanh", {**_IMAGE, "predictor_options": {"gate": "tanh"}}),
-    "random": ("… from random values", {**_IMAGE, "predictor_options": {"start": "random"}}),
+    "random": ("… random start", {**_IMAGE, "predictor_options": {"start": "random"}}),
     "norm": ("… BatchNorm in the predictor", {**_IMAGE, "predictor_options": {"batch_norm": True}}),
     "early": ("… in the first two layers", {**_IMAGE, "layers": r"stages\.[01]\.0"}),
     "late": ("… in the last two layers", {**_IMAGE, "layers": r"stages\.[23]\.0"}),
     "inner": ("… in all layers but the first", {**_IMAGE, "layers": r"stages\.[123]\.0"}),
     "hidden-32": ("… 32 hidden units", {**_IMAGE, "hidden": 32}),
-    "image-taps": ("M an image, over taps", {**_IMAGE, "over": "taps"}),
+    "image-taps": ("One M per image, over taps", {**_IMAGE, "over": "taps"}),
     "square-taps": (
-        "M a square of 4 × 4 positions, over taps",
+        "One M per square of 4 × 4 positions, over taps",
         {**_PIXEL, "predictor_options": {"pool": 4}},
     ),
-    "pixel-taps": ("M a position, from its pixel, over taps", _PIXEL),
+    "pixel-taps": ("One M per position, from its pixel, over taps", _PIXEL),
     "shared": (
-        "M a position, from its patch, over taps, one predictor for all layers",
+        "One M per position, from its patch, over taps, one predictor for all layers",
         {**_IMAGE, "predictor": "patch", "over": "taps", "shared": True},
     ),
     "patch-taps": (
-        "M a position, from its patch, over taps",
+        "One M per position, from its patch, over taps",
         {**_IMAGE, "predictor": "patch", "over": "taps"},
     ),
 }
@@ -74,37 +72,8 @@ def config_of(name: str, seed: int) -> FewShotConfig:
     return replace(once, **VARIANTS[name][1])
 
 
-def table_of(results: Path) -> str:
-    """Mean accuracies, and differences to the plain network and to the winner of the study."""
-    accuracies = {name: _accuracies(results, name) for name in VARIANTS}
-    lines = []
-    for name, (title, _) in VARIANTS.items():
-        own = accuracies[name]
-        if own:
-            cells = [
-                signed(paired_over_seeds(*_common(own, accuracies[other])), brief=True)
-                if name != other and own.keys() & accuracies[other].keys()
-                else NONE
-                for other in (PLAIN, WINNER)
-            ]
-            mean = number(over_seeds(list(own.values())), brief=True)
-            lines.append([title, str(len(own)), mean, *cells])
-    head = ["network", "seeds", "validation accuracy, %", "difference to plain", "to M an image"]
-    return table(head, lines)
-
-
-def _accuracies(results: Path, name: str) -> dict[int, float]:
-    """By seed, in percent."""
-    records = {seed: read_record(_file(results, name, seed)) for seed in SEEDS}
-    return {seed: record["accuracy"] for seed, record in records.items() if record is not None}
-
-
-def _common(ours: dict[int, float], others: dict[int, float]) -> tuple[list[float], list[float]]:
-    seeds = sorted(ours.keys() & others.keys())
-    return [ours[seed] for seed in seeds], [others[seed] for seed in seeds]
-
-
-def _file(results: Path, name: str, seed: int) -> Path:
+def result_file(results: Path, name: str, seed: int) -> Path:
+    """The file of a result."""
     return results / FOLDER / f"{name}-{seed}.json"
 
 
@@ -122,7 +91,7 @@ def run(name: str, seed: int, work: Path, results: Path) -> None:
         "interval": 100 * last["interval"],
         "episodes": last["episodes"],
     }
-    write_record(_file(results, name, seed), record)
+    write_record(result_file(results, name, seed), record)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -141,12 +110,11 @@ def main(words: Sequence[str] | None = None) -> None:
     try:
         for seed in SEEDS[: arguments.seeds]:
             for name in arguments.names or VARIANTS:
-                if read_record(_file(arguments.results, name, seed)) is None:
+                if read_record(result_file(arguments.results, name, seed)) is None:
                     print(f"{name}-{seed}", flush=True)
                     run(name, seed, arguments.work, arguments.results)
     except NeuralSimilarityError as error:
         parser.exit(2, f"{error}\n")
-    print(table_of(arguments.results))
 
 
 if __name__ == "__main__":

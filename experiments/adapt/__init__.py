@@ -1,1 +1,1 @@
-"""How good is ``nsl adapt``? Its heads beside other ways, on photographs and mini-ImageNet."""
+"""How good is ``nsl adapt``? Its heads and other ways, on photographs and mini-ImageNet."""

@@ -21,7 +21,7 @@ class Cell:
     """The results of tasks with the same number of ways and shots.
 
     Attributes:
-        accuracies: by method, one a task. Methods share their tasks; some have only the first ones.
+        accuracies: by method, one per task. Methods share tasks; some have only the first ones.
         seconds: by method, the mean time to learn a task, one for each file.
         parameters: by method, how many are learned.
         tuned: the methods that change the network, not only the classifier.

@@ -1,7 +1,7 @@
 """Accuracies of every head and of finetuning, on the same tasks.
 
-Run: ``python -m experiments.adapt --photos DIR``. One JSON file a pool, backbone, number of ways
-and number of shots is written to ``experiments/results/adapt``; what is there is not repeated.
+Run: ``python -m experiments.adapt --photos DIR``. One JSON file per pool, backbone, number of
+ways and number of shots is written to ``experiments/results/adapt``; what is there is not repeated.
 """
 
 from __future__ import annotations

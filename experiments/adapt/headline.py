@@ -29,9 +29,10 @@ def adapt_lines(results: Path, page: str | None) -> Iterator[str]:
     tasks = min(len(studies[pool].cells[_WHERE].accuracies["auto"]) for pool in _POOLS)
     link = "" if page is None else f"; [all ways to adapt]({page})"
     yield (
-        f"- **Photographs, ten images of each of ten classes**: `nsl adapt` is right on {ours}; "
-        f"scikit-learn's logistic regression on the same features on {theirs} (95 % intervals, "
-        f"{tasks} tasks, `{_BACKBONE}`, whose ImageNet has some of these classes{link})."
+        f"- **Photographs, ten images of each of ten classes**: `nsl adapt` classifies {ours} "
+        f"correctly; scikit-learn's logistic regression on the same features reaches {theirs} "
+        f"(95 % intervals, {tasks} tasks, `{_BACKBONE}` pretrained on ImageNet, which contains "
+        f"some of these classes{link})."
     )
 
 

@@ -17,25 +17,25 @@ __all__ = ["page_text", "write_page"]
 _DOCS = Path(__file__).parents[2] / "docs"
 _PICTURE = "pictures/adapt-shots.png"
 _START = """
-Measured by `python -m experiments.adapt`; every number below comes from its files. A task is some
-classes and some images of each. A classifier learns from these and is tested on other images of the
-classes. All ways get the same tasks. Numbers are percent, with the 95% interval of the mean over
-tasks.
+Measured by `python -m experiments.adapt`; every number below comes from its files. A task consists
+of some classes and some images of each. A classifier is trained on these and tested on other images
+of the classes. All methods get the same tasks. Numbers are percentages, with the 95 % interval of
+the mean over tasks.
 
-The networks were trained on ImageNet. mini-ImageNet is a part of it, and some of the birds and
-kinds of cars are among its classes. So all accuracies are higher than on things that the network
-has never seen. What the tables can say is which way is better on the same features. The prior of
-`laplace` is made of the network's rows for ImageNet's classes, those of mini-ImageNet included: its
-lead there is not what new classes would give.
+The networks were pretrained on ImageNet. mini-ImageNet is a subset of it, and some of the bird
+species and types of car are among its classes. So all accuracies are higher than on things that the
+network has never seen. The tables only show which method is better on the same features. The prior
+of `laplace` is made of the network's classifier rows for ImageNet's classes, including those of
+mini-ImageNet, so its lead there would not carry over to new classes.
 
 Settings were chosen on other classes: ten other birds, and the validation classes of mini-ImageNet.
-Five of the cars served for choices too.
+Five car classes were also used to choose settings.
 
-`auto` is what `nsl adapt` does without `--method`. Method `blocks` does what "last blocks" does, at
-the learning rate that was chosen for ten ways and ten images. "scikit-learn" is its logistic
-regression on the features of the same network, as ten lines of code would use it. Whatever is
-tuned, the result is one plain network: the ONNX file of an adapted `efficientnet_lite0` has 13.8
-MB, and onnxruntime takes some 16 ms an image on two cores (`python -m benchmarks adapted`).
+`auto` is what `nsl adapt` does without `--method`. The method `blocks` does the same as "last
+blocks", at the learning rate chosen for ten ways and ten images. "scikit-learn" is its logistic
+regression on the features of the same network, as in a ten-line script. Whatever is tuned, the
+result is one plain network: the ONNX file of an adapted `efficientnet_lite0` is 13.8 MB, and
+onnxruntime takes about 16 ms per image on two cores (`python -m benchmarks adapted`).
 """
 
 
@@ -50,7 +50,7 @@ def write_page(results: Path, docs: Path = _DOCS) -> list[Path]:
 
 def page_text(studies: list[Study]) -> str:
     parts = ["# Which way to adapt is best?", *map(paragraph, _START.split("\n\n"))]
-    parts += [f"![Ways to adapt beside linear]({_PICTURE})", _verdict(studies)]
+    parts += [f"![Ways to adapt compared with linear]({_PICTURE})", _verdict(studies)]
     for study in studies:
         name = f"{study.pool[0].upper()}{study.pool[1:]}"
         parts.append(f"## {name}, {study.backbone}, {study.image_size} pixels\n")
@@ -71,15 +71,16 @@ def _verdict(studies: list[Study]) -> str:
         if -d.mean > _half(c.accuracy("auto"))
     ]
     text = (
-        f"In {len(behind)} comparisons, `auto` is furthest below the head that turned out to be "
-        f"the best on {study.pool} ({study.backbone}, {study.image_size} pixels), {cell.n_way} "
-        f"ways and {cell.n_shot} image(s) a class: {gap.mean:+.1f} points from "
-        f"`{cell.best_head()}`, where the interval of `auto` is ± {half:.1f}. "
+        f"Over {len(behind)} comparisons, the largest gap between `auto` and the best head in "
+        f"hindsight is on {study.pool} ({study.backbone}, {study.image_size} pixels), "
+        f"{cell.n_way} ways and {cell.n_shot} image{'s' * (cell.n_shot > 1)} per class: "
+        f"{gap.mean:+.1f} points from `{cell.best_head()}`, where the interval of `auto` is "
+        f"± {half:.1f}. "
     )
     if below:
         text += f"It is below by more than its interval here: {'; '.join(below)}."
     else:
-        text += "Nowhere is it below by more than its interval."
+        text += "It is never below by more than its interval."
     all_cells = [cell for _, cell in cells]
     texts = (text, _beside_scikit_learn(all_cells), _tuned_beside_linear(all_cells))
     return "\n\n".join(paragraph(one) for one in texts if one)
@@ -98,9 +99,9 @@ def _beside_scikit_learn(cells: list[Cell]) -> str:
     better, worse = _separated(differences)
     lowest = min(difference.mean for difference in differences)
     return (
-        f"Beside scikit-learn's two regressions on the same tasks, `auto` is better by more than "
-        f"the interval of the difference {better} times of {len(differences)}, and worse {worse} "
-        f"times; the lowest difference is {lowest:+.1f} points."
+        f"Compared with scikit-learn's two regressions on the same tasks, `auto` is better by more "
+        f"than the interval of the difference in {better} of {len(differences)} cases, and worse "
+        f"in {worse}; the lowest difference is {lowest:+.1f} points."
     )
 
 
@@ -117,8 +118,8 @@ def _tuned_beside_linear(cells: list[Cell]) -> str:
         return ""
     better, worse = _separated(differences)
     return (
-        f"`static` and finetuning were compared with `linear` {len(differences)} times. The number "
-        f"of times that they were worse by more than the interval is {worse}; better, {better}."
+        f"`static` and finetuning were compared with `linear` {len(differences)} times. They were "
+        f"worse by more than the interval {worse} times, and better {better} times."
     )
 
 
@@ -130,11 +131,14 @@ def _accuracies(study: Study) -> str:
     rows = [[_name(n), *(_plus_minus(c.accuracy(n)) for c in study.cells.values())] for n in order]
     counts = sorted({len(cell.accuracies["auto"]) for cell in study.cells.values()})
     tasks = " or ".join(map(str, counts))
-    return f"Ways, and images a class to learn from; {tasks} tasks a column.\n\n{table(head, rows)}"
+    return (
+        f"Columns: number of ways, training images per class; {tasks} tasks per column.\n\n"
+        f"{table(head, rows)}"
+    )
 
 
 def _costs(cell: Cell) -> str:
-    """Ways that tune the network, beside ``linear`` on the same tasks."""
+    """Ways that tune the network, compared with ``linear`` on the same tasks."""
     rows = []
     for name in ["linear", *sorted(cell.tuned, key=lambda name: name != "static")]:
         difference = "" if name == "linear" else _plus_minus(cell.difference(name, "linear"))
@@ -143,11 +147,11 @@ def _costs(cell: Cell) -> str:
              difference, f"{cell.parameters[name]:,}", f"{median(cell.seconds[name]):.1f}"]
         )  # fmt: skip
     head = ["method", "tasks", "accuracy", "minus `linear`, same tasks", "parameters learned",
-            "seconds a task"]  # fmt: skip
+            "seconds per task"]  # fmt: skip
     return (
-        f"Tuning the last layers, {cell.n_way} ways and {cell.n_shot} images a class. Seconds are "
-        f"of one thread on a machine with other work, the median over groups of tasks; what the "
-        f"layers below compute is not counted.\n\n{table(head, rows)}"
+        f"Tuning the last layers, {cell.n_way} ways and {cell.n_shot} images per class. Seconds "
+        f"are for one thread on a busy machine (median over groups of tasks), without the frozen "
+        f"layers below.\n\n{table(head, rows)}"
     )
 
 

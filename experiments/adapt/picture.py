@@ -32,7 +32,7 @@ def draw_shots(studies: Sequence[Study], file: Path) -> None:
         for row, way in enumerate(ways):
             panels[row][0].set_ylabel(f"points above {_REFERENCE}, {way} ways")
         for axes in panels[-1]:
-            axes.set_xlabel("images a class")
+            axes.set_xlabel("images per class")
         handles: dict[str, Artist] = {}
         for axes in panels.flat:
             lines, names = axes.get_legend_handles_labels()

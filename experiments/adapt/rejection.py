@@ -5,14 +5,14 @@ A task is five classes of photographs. The threshold is the default one of
 
 - wrongly rejected: those of the five classes;
 - rejected, similar: those of other classes of the same pool, such as other birds;
-- rejected, different: those of the other pool, such as cars beside birds.
+- rejected, different: those of the other pool, such as cars for a task of birds.
 
 The intervals are over draws of classes and images from one pool, so they say nothing about other
 kinds of images. Lite0 was trained on ImageNet, which has birds and cars of its own: on photographs
 of things that ImageNet lacks it may be worse.
 
-Run: ``python -m experiments.adapt.rejection --photos DIR``. One JSON file a backbone is written to
-``experiments/results/rejection``, and the table is printed.
+Run: ``python -m experiments.adapt.rejection --photos DIR``. One JSON file per backbone is written
+to ``experiments/results/rejection``, and the table is printed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def measure_pools(
 
 def table_of(rows: list[Record]) -> str:
     """In percent, with 95 % intervals over draws."""
-    head = ["classes", "images a class", *KINDS]
+    head = ["classes", "images per class", *KINDS]
     return table(head, [[row["pool"], str(row["n_shot"]), *map(_cell, _of(row))] for row in rows])
 
 

@@ -4,7 +4,7 @@ On classes that serve for choices: ten birds, and the validation classes of mini
 10 ways; the accuracy of logistic regression, and what each share of ridge regression adds to it.
 
 Run: ``python -m experiments.adapt.shares --photos DIR --mini DIR`` prints a table, and writes one
-JSON file a pool to ``experiments/results/shares``.
+JSON file per pool to ``experiments/results/shares``.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def main() -> None:
                 print(*lines[-1], sep="  ", flush=True)
         name = f"{pool.name.replace(', ', '-').replace(' ', '-')}-{backbone.name}-{size}.json"
         write_record(RESULTS / "shares" / name, about)
-    titles = ["pool", "images a class", "logistic", *(f"ridge {share:.3g}" for share in SHARES[1:])]
+    shares = (f"ridge {share:.3g}" for share in SHARES[1:])
+    titles = ["pool", "images per class", "logistic", *shares]
     print("\n" + table(titles, lines))
 
 

@@ -53,11 +53,11 @@ CLAIMS = (
         ),
     ),
     Claim(
-        "SphereNet predictors are stabler than CNN predictors",
+        "SphereNet predictors are more stable than CNN predictors",
         (("table1", "dynamic-diagonal", "cnn-predictor-bare"),), stable=True,
     ),
     Claim(
-        "Learning the kernel's shape as well helps",
+        "Also learning the kernel's shape helps",
         (
             ("table2", "static-joint", "static-diagonal"),
             ("table2", "dynamic-joint", "dynamic-diagonal"),
@@ -129,7 +129,7 @@ def _numbers(claim: Claim, tables: Tables) -> str:
         if of.difference is not None:
             found.setdefault(pair, []).append(signed(of.difference, brief=True))
     parts = [
-        f"{table}, {row} to {other}: {' and '.join(numbers)}"
+        f"{table}, {row} vs. {other}: {' and '.join(numbers)}"
         for (table, row, other), numbers in found.items()
     ]
     missing = [pair for pair in claim.pairs if pair not in found]

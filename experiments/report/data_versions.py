@@ -12,13 +12,13 @@ DIFFERENCES = {
     "82612602206e": _ROUNDED,
     "6bdfb2f44927": _ROUNDED,
     "7aef3ba3a6af": _ROUNDED,
-    "8fac46b85e27": "images stored as WebP at quality 80, scaled to side 42",
+    "8fac46b85e27": "images stored as WebP at quality 80, scaled to 42×42",
 }
 """How data differ from the published ones, by the fingerprint of the training images."""
 
 
 def describe_data(records: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """A line a data set."""
+    """A line per data set."""
     by_data: dict[str, dict[str, set[str]]] = {}
     for record in records:
         prints = list(record.get("data_copies", {}).items())

@@ -52,7 +52,7 @@ def _fewer_episodes(rows: Mapping[str, RowResults], baseline: str) -> Iterator[s
         if of_row and min(of_row) < usual:
             yield (
                 f"`{name}` was tested on the first {min(of_row)} of the {usual} episodes of the "
-                f"baseline; its difference is over these."
+                f"baseline; its difference is over those."
             )
 
 
@@ -84,8 +84,8 @@ def _trained_classifiers(rows: Mapping[str, RowResults]) -> Iterator[str]:
             names.append(f"`{name}`")
     if names:
         yield (
-            f"The parameters of these rows, which older code counted, include a classifier of the "
-            f"training classes that tests do not use: {', '.join(names)}."
+            f"The parameters of these rows, counted by older code, include a classifier of the "
+            f"base classes that the tests do not use: {', '.join(names)}."
         )
 
 
@@ -121,17 +121,17 @@ def _missing(rows: Mapping[str, RowResults]) -> Iterator[str]:
 def _changed(rows: Mapping[str, RowResults]) -> Iterator[str]:
     """Results that do not belong to the settings and networks of today."""
     if old := [_seeds(name, seeds) for name in rows if (seeds := outdated(rows, name))]:
-        yield f"Run with other settings than the row has now: {'; '.join(old)}."
+        yield f"Run with settings that differ from the row's current ones: {'; '.join(old)}."
     if other := [_seeds(name, seeds) for name in rows if (seeds := other_network(rows, name))]:
         yield (
-            f"Started from another training of that network than the one in the table: "
+            f"Started from a different training run of that network than the one in the table: "
             f"{'; '.join(other)}."
         )
 
 
 def _hardware(records: Sequence[dict[str, Any]]) -> str:
     machines = {
-        f"{e['processor']}, {e['device']}, {e['threads']} thread{'s' * (e['threads'] > 1)} a "
+        f"{e['processor']}, {e['device']}, {e['threads']} thread{'s' * (e['threads'] > 1)} per "
         f"process, PyTorch {e['torch']}, Python {e['python']}"
         for record in records
         if (e := record.get("environment"))

@@ -37,10 +37,6 @@ HEADLINES = (
         "CIFAR-10, static similarity against the plain network",
     ),
     Headline(
-        "table4", "dynamic-diagonal", "cnn",
-        "CIFAR-10, dynamic similarity against the plain network",
-    ),
-    Headline(
         "table6", "dynamic", "wide-parameters",
         "CIFAR-FS, dynamic similarity against a plain network with as many parameters",
     ),

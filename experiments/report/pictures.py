@@ -30,7 +30,7 @@ _NAME, _ASIDE, _LINE = 95, 14, 11  # in points: width of a name, gap before it, 
 def draw_error(rows: Mapping[str, RowResults], file: Path) -> None:
     """Test error over training time and over epochs: mean over seeds, and their spread.
 
-    Time is the number of steps times the seconds of a step at the fastest pace, because runs share
+    Time is the number of steps times the seconds per step at the fastest pace, because runs share
     their machine with other work.
     """
     with style.figure(9.0, 4.6) as picture:
@@ -72,7 +72,7 @@ def _colour(row: Row) -> str:
 
 
 def draw_accuracy(by_shots: Mapping[int, Sequence[Comparison]], file: Path) -> None:
-    """Accuracy over parameters adapted in an episode, a panel for each number of shots.
+    """Accuracy versus parameters adapted per episode, a panel for each number of shots.
 
     Methods that adapt nothing have an axis of their own: a logarithmic one has no zero.
     """
@@ -86,7 +86,7 @@ def draw_accuracy(by_shots: Mapping[int, Sequence[Comparison]], file: Path) -> N
             panels[zero] = [point for point in points if not point.comparison.adapted]
             panels[rest] = [point for point in points if point.comparison.adapted]
             zero.set(ylabel="accuracy (%)", xlim=(-0.15, 1), xticks=[0])
-            rest.set_xlabel("parameters adapted in an episode")
+            rest.set_xlabel("parameters adapted per episode")
             rest.tick_params(left=False)
             rest.spines["left"].set_visible(False)
             _logarithmic(rest)

@@ -31,7 +31,7 @@ def full_text(table: Table, rows: Mapping[str, RowResults], budget: str) -> str:
 
 
 def longer(budget: str) -> str:
-    """What the title of a table adds at the budget that is shown beside the short one."""
+    """What the title of a table adds at the budget that is shown next to the short one."""
     return ", trained longer" if budget == "long" else ""
 
 
@@ -91,7 +91,7 @@ def _numbers(table: Table, rows: Mapping[str, RowResults], shots: int | None = N
             "our top-5 error, %": _percent(one.top5) if table.top5 else NONE,
             "paper, top-5": published(table.top5, name, shots),
             "published elsewhere": published(table.published, name, shots),
-            "difference to baseline": difference(one, table.baseline),
+            "difference from baseline": difference(one, table.baseline),
             "seeds": str(len(one.results.by_seed)),
             "parameters": _count(one.parameters),
             "parameters adapted": _count(one.adapted),
@@ -105,7 +105,7 @@ def _numbers(table: Table, rows: Mapping[str, RowResults], shots: int | None = N
 
 def _sizes(table: Table, rows: Mapping[str, RowResults]) -> str:
     """Parameters, and the time of a step."""
-    head = ("", "our parameters, millions", "paper", "seconds a step")
+    head = ("", "our parameters, millions", "paper", "seconds per step")
     columns: dict[str, list[str]] = {name: [] for name in head}
     for one in compare_rows(table, rows):
         size, step = one.parameters, one.step_seconds

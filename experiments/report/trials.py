@@ -15,9 +15,9 @@ from .comparison import on_same_episodes
 __all__ = ["trials_text"]
 
 _INTRODUCTION = """
-Single runs from seeds that no table has, made to find reasons. Each interval is over the episodes
-or images on which one network was tested. `--backbone` is the network of another trial; with
-`validation` the error is on images held back from training.
+Single runs with seeds that no table uses, made to look for explanations. Each interval is over the
+episodes or images that one network was tested on. `--backbone` is the network of another trial;
+with `validation` the error is on images held out from training.
 """
 
 
@@ -97,7 +97,7 @@ def _error_difference(record: Record, trials: Mapping[str, Record]) -> str:
     if other is None:
         return NONE
     change = paired_over_seeds([record["error"]], [other["error"]]).times(100)
-    return f"{signed(change)} to `{record['beside']}`"
+    return f"{signed(change)} vs. `{record['beside']}`"
 
 
 def _validation(record: Record) -> str:
@@ -127,7 +127,7 @@ def _episode_differences(record: Record, trials: Mapping[str, Record]) -> str:
         for test in record["tests"]
         if test["n_shot"] in theirs
     ]
-    return f"{'; '.join(cells)} to `{record['beside']}`" if cells else NONE
+    return f"{'; '.join(cells)} vs. `{record['beside']}`" if cells else NONE
 
 
 def _episode_difference(test: Mapping[str, Any], other: Mapping[str, Any]) -> str:

@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 BUDGETS = {
-    "smoke": "seconds a row, on embedded data: does it still run?",
-    "short": "for two processor cores: minutes for a plain row, half an hour for a dynamic one",
-    "long": "until validation stops rising, at most three hours of one core; Table 6 on CIFAR-FS",
+    "smoke": "seconds per row, on embedded data: does it still run?",
+    "short": "for two CPU cores: minutes for a plain row, half an hour for a dynamic one",
+    "long": "until validation accuracy levels off, up to 3 hours of one core; Table 6 on CIFAR-FS",
     "paper": "the paper's schedule, for people with GPUs",
 }
 SEEDS = 3  # how many a table should have

@@ -1,8 +1,8 @@
 """Equal cost: does a similarity buy more than width does?
 
-Plain networks of several widths give a curve of accuracy over cost. Every other network has the
+Plain networks of several widths give a curve of accuracy versus cost. Every other network has the
 width of one of them and a similarity; it is a point above the curve, on it or below it. Cost is
-parameters, multiply-adds, or time of a training step (``experiments/costs.py``).
+parameters, multiply-adds, or time per training step (``experiments/costs.py``).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def _smoke(config: TrainConfig) -> TrainConfig:
 
 
 _SOURCES = {
-    "patch": "a position, from its patch",
-    "pixel": "a position, from its pixel",
-    "image": "an image",
+    "patch": "position, from its patch",
+    "pixel": "position, from its pixel",
+    "image": "image",
 }
 _SPANS = {"taps": "taps", "channels": "channels", "both": "taps and channels"}
 
@@ -57,17 +57,17 @@ def _members() -> dict[str, tuple[str, dict[str, Any]]]:
             {"similarity": "static", "structure": "unconstrained", "scope": "channel"},
         )
     }
-    for source, per in _SOURCES.items():
+    for source, unit in _SOURCES.items():
         for over, words in _SPANS.items():
             for hidden in (4, 8, 16):
                 settings = {"similarity": "dynamic", "predictor": source, "over": over}
                 members[f"{source}-{over}-{hidden}"] = (
-                    f"M {per}, over {words}, {hidden} hidden units",
+                    f"One M per {unit}, over {words}, {hidden} hidden units",
                     {**settings, "hidden": hidden},
                 )
     for gate in ("none", "tanh"):
         members[f"image-both-8-{gate}"] = (
-            f"M an image, over taps and channels, 8 hidden units, gate {gate}",
+            f"One M per image, over taps and channels, 8 hidden units, gate {gate}",
             {
                 "similarity": "dynamic", "predictor": "image", "over": "both", "hidden": 8,
                 "predictor_options": {"gate": gate},
@@ -140,21 +140,21 @@ STUDIES: dict[str, Table] = {
         _study(
             "equal-cost-cifar-fs", "Equal cost: CNN-4 on CIFAR-FS", (24, 28, 32, 36, 40, 48),
             _FEWSHOT, _FEWSHOT_SMOKE, 60,
-            "CNN-4, 8 epochs of the base classes, Adam, one cycle of the learning rate, 1,000 "
-            "episodes, classes by the angle to their mean",
+            "CNN-4, 8 epochs over the base classes, Adam, one-cycle learning rate, 1,000 episodes, "
+            "nearest class mean by cosine",
         ),
         _study(
             "equal-cost-cifar10", "Equal cost: CNN-9 on CIFAR-10", (12, 16, 20, 24, 28),
-            _CNN9, _smoke(_CNN9), 60, "CNN-9 of half the width, 4 epochs, one cycle of the rate",
+            _CNN9, _smoke(_CNN9), 60, "CNN-9 at half width, 4 epochs, one-cycle learning rate",
         ),
         _study(
             "equal-cost-cifar100", "Equal cost: CNN-9 on CIFAR-100", (12, 16, 20, 24, 28),
             replace(_CNN9, data="cifar100"), _smoke(_CNN9), 60,
-            "CNN-9 of half the width, 4 epochs, one cycle of the rate",
+            "CNN-9 at half width, 4 epochs, one-cycle learning rate",
         ),
         _study(
             "equal-cost-resnet", "Equal cost: ResNet-20 on CIFAR-10", (12, 16, 20, 24, 28),
-            _RESNET, _smoke(_RESNET), 60, "ResNet-20, 4 epochs, one cycle of the rate",
+            _RESNET, _smoke(_RESNET), 60, "ResNet-20, 4 epochs, one-cycle learning rate",
         ),
     )
 }  # fmt: skip

@@ -16,9 +16,9 @@ _rows, row = rows_of("table1", CIFAR10)
 def cnn_predictor(base: TrainConfig) -> TrainConfig:
     """Dynamic NSN (CNN)
 
-    The paper normalises the predictor's output or takes a sigmoid of it, and does not say which of
-    the two its number belongs to: here it is normalised. CNN predictors are initialised as in the
-    authors' code, not at the identity, as SphereNet's is here.
+    The paper normalises the predictor's output or applies a sigmoid to it, and does not say which
+    of the two its number is for: here it is normalised. CNN predictors are initialised as in the
+    authors' code, not at the identity as SphereNet is here.
     """
     return replace(_cnn(base), predictor_options={"output": "normalized", "start": "authors"})
 
@@ -31,7 +31,7 @@ def cnn_predictor_sigmoid(base: TrainConfig) -> TrainConfig:
 
 @row()
 def cnn_predictor_bare(base: TrainConfig) -> TrainConfig:
-    """Dynamic NSN (CNN), output not bounded
+    """Dynamic NSN (CNN), unbounded output
 
     The paper says that it cannot converge. It is initialised at He's scale, the default for
     networks. At the authors' scale, a thousandth of that, it did train, on digits
@@ -45,8 +45,8 @@ def cnn_predictor_bare(base: TrainConfig) -> TrainConfig:
 def dynamic_authors(base: TrainConfig) -> TrainConfig:
     """Dynamic NSN (SphereNet), authors' initialisation †
 
-    Initialised as the CNN predictors above, so that only the predictor differs. In a trial of two
-    epochs, with a learning rate of 0.03, this start was eight points worse than the identity
+    Initialised like the CNN predictors above, so that only the predictor differs. In a two-epoch
+    trial with a learning rate of 0.03, this start was eight points worse than the identity
     (cifar10-dynamic-authors-start).
     """
     return replace(base, similarity="dynamic", predictor_options={"start": "authors"})

@@ -38,8 +38,8 @@ CIFAR100 = {
 }
 IN_WORDS = {
     "smoke": "three steps on digits",
-    "short": "CNN-9 of half the width (16, 32, 64 filters, 128 units), 4 epochs, one cycle of the "
-    "learning rate, predictors with 16 hidden units for diagonals and 32 for matrices",
+    "short": "CNN-9 at half width (16, 32, 64 filters, 128 units), 4 epochs, one-cycle learning "
+    "rate, predictors with 16 hidden units for diagonals and 32 for matrices",
     "paper": "CNN-9, 64,000 steps, 64 and 128 hidden units",
 }
 
@@ -58,8 +58,8 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
         """Baseline CNN++
 
         The paper does not describe its CNN++. Ours has one more convolution in each stage, and is
-        wide enough to have more parameters than any other row of the table but the dynamic filter
-        network.
+        wide enough to have more parameters than any other row of the table except the dynamic
+        filter network.
         """
         options = {"width": 22, "hidden": 160} if base.options else {}
         return replace(base, model="cnn9_plus", options=options)
@@ -84,8 +84,8 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def dynamic_diagonal(base: TrainConfig) -> TrainConfig:
         """Dynamic NSN w/ DNS
 
-        Starts at the identity, through a gain of zero after the predictor; the authors' code does
-        not.
+        Starts at the identity, because a gain after the predictor starts at zero; the authors' code
+        does not.
         """
         return replace(base, similarity="dynamic")
 
@@ -111,7 +111,7 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def dynamic_lower_rate(base: TrainConfig) -> TrainConfig:
         """Dynamic NSN w/ DNS, learning rate 0.03 †
 
-        In trials with half as many epochs, from another seed and on images held back from training,
+        In trials with half as many epochs, with another seed and on images held out from training,
         this learning rate did better than the paper's 0.1 (trials cifar10-*).
         """
         return replace(base, similarity="dynamic", lr=0.03)
@@ -129,9 +129,9 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def cnn_recipe(base: TrainConfig) -> TrainConfig:
         """Baseline CNN, authors' recipe †
 
-        Loss, padding, pixels, BatchNorm, decay and learning rate of the authors' code (`nsl train
-        --recipe authors`). Its averages in BatchNorm go over a thousand steps, which is long for
-        the short budget.
+        Loss, padding, pixel scaling, BatchNorm, weight decay and learning rate of the authors' code
+        (`nsl train --recipe authors`). Its BatchNorm statistics average over a thousand steps,
+        which is long for the short budget.
         """
         return _with_authors(base)
 
@@ -139,7 +139,7 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def dynamic_recipe(base: TrainConfig) -> TrainConfig:
         """Dynamic NSN w/ DNS, authors' recipe †
 
-        The same recipe, with the predictor's initial weights of the authors' code.
+        The same recipe, with the initial predictor weights of the authors' code.
         """
         return _with_authors(replace(base, similarity="dynamic"))
 
@@ -148,7 +148,7 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
         """Dynamic NSN w/ UNS, without the identity †
 
         As the appendix describes it: M is the prediction itself. Its initial weights have He's
-        scale, because at the authors' scale all outputs would begin near zero.
+        scale, because at the authors' scale all outputs would start near zero.
         """
         bare = {"residual": False, "start": "authors", "first_scale": 1.0, "last_scale": 1.0}
         unconstrained: TrainConfig = dynamic_unconstrained.change(base)
@@ -158,7 +158,7 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def dynamic_l1(base: TrainConfig) -> TrainConfig:
         """Dynamic NSN w/ DNS, ℓ1 penalty on M †
 
-        Section 3.4 proposes it and gives no weight: here it is 0.001 for the sum of |M| over taps
+        Section 3.4 proposes it but gives no weight: here it is 0.001 for the sum of |M| over taps
         and layers, averaged over positions.
         """
         return replace(base, similarity="dynamic", similarity_l1=1e-3)
@@ -183,8 +183,8 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def dynamic_kernel(base: TrainConfig) -> TrainConfig:
         """Dynamic NSN w/ DNS, M for each kernel, from the image †
 
-        M is predicted once for an image, from the average of the layer's input by 8 hidden units,
-        with factors between 0 and 2.
+        M is predicted once per image, from the average of the layer's input, with 8 hidden units;
+        its factors are between 0 and 2.
         """
         return replace(
             base, similarity="dynamic", over="kernels", similarity_groups=1, predictor="image",
@@ -195,9 +195,9 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def dynamic_filter_network(base: TrainConfig) -> TrainConfig:
         """Dynamic filter network: M for each kernel and channel, from the image †
 
-        Section 6 names it the more flexible network: a factor for every single weight, predicted as
-        in the row before. An M at every position would take 8.7 GB for a batch of the short budget,
-        in all layers together.
+        Section 6 calls it the more flexible network: a factor for every single weight, predicted as
+        in the previous row. One M per position would take 8.7 GB for one batch at the short budget,
+        over all layers.
         """
         of_kernels: TrainConfig = dynamic_kernel.change(base)
         return replace(of_kernels, similarity_groups=None)
@@ -211,8 +211,8 @@ def _with_authors(config: TrainConfig) -> TrainConfig:
 
 _NOTES = (
     "† Not in the paper.",
-    "The paper says that it validates the choice of one M for each layer, and has no table of it: "
-    "the rows with an M for each channel and for each kernel are this comparison.",
+    "The paper says it validated the choice of one M per layer, but shows no table: the rows with "
+    "an M for each channel or for each kernel make this comparison.",
 )
 _PAIRS = (
     ("dynamic-lower-rate", "cnn-lower-rate"),

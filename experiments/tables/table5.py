@@ -32,8 +32,8 @@ def cnn(base: Config) -> Config:
 def cnn_plus(base: Config) -> Config:
     """Baseline CNN++
 
-    The paper calls it deeper and wider and gives its number of parameters. Ours has as many, with
-    one more convolution and 528 units instead of 512.
+    The paper calls it deeper and wider and gives its number of parameters. Ours has the same
+    number, with one more convolution and 528 units instead of 512.
     """
     return _change(base, model="cnn10_plus")
 
@@ -42,7 +42,7 @@ def cnn_plus(base: Config) -> Config:
 def dynamic_diagonal(base: Config) -> Config:
     """Dynamic NSN w/ DNS
 
-    The paper's text says 32 hidden units, but its 9.61M parameters need 64: here there are 64.
+    The paper's text says 32 hidden units, but its 9.61M parameters require 64: ours has 64.
     """
     return _change(base, similarity="dynamic")
 
@@ -69,8 +69,8 @@ TABLE = Table(
     top5={"cnn": 19.11, "cnn-plus": 18.98, "dynamic-diagonal": 18.04},
     sizes={"cnn": 8.90, "cnn-plus": 9.71, "dynamic-diagonal": 9.61},
     budgets={
-        "smoke": "a step on two random images of side 64",
-        "short": "three steps on sixteen random images of side 224; not trained",
+        "smoke": "one step on two random 64×64 images",
+        "short": "three steps on sixteen random 224×224 images; not trained",
         "paper": "600,000 steps on ImageNet, with the augmentation of Krizhevsky et al. (2012)",
     },
 )

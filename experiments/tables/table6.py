@@ -22,11 +22,11 @@ MINI = {"smoke": SMOKE, "short": MINI_SHORT, "paper": replace(PAPER, data="mini-
 
 _CHOSEN = (
     "At the short budget every row keeps the weights that do best on the validation classes, and "
-    "does not train on these classes; the paper trains its own networks on them as well."
+    "does not train on these classes; the paper trains its own networks on them too."
 )
 _AT_LENGTH = (
-    "200 passes in one cycle of the learning rate (the paper gives neither), training and "
-    "validation classes, except for MAML and the meta-learned rows; predictors with 64 hidden units"
+    "200 epochs, one-cycle learning rate (the paper gives neither), on training and validation "
+    "classes, except for MAML and the meta-learned rows; predictors with 64 hidden units"
 )
 _FEWER = "The static NSN is tested on the first 200 of the 600 episodes."
 ON_CIFAR_FS = Table(
@@ -55,21 +55,21 @@ ON_CIFAR_FS = Table(
     },
     budgets={
         "smoke": "three steps on glyphs, 4 episodes",
-        "short": "32 filters, 10 passes over the images of the training classes (384,000 images: "
-        "3,000 steps of 128, or 3,840 episodes of 5 classes, or 960 of 20), Adam at 0.001 in one "
-        "cycle, predictors with 32 hidden units; training episodes have 5 shots",
+        "short": "32 filters, 10 epochs over the base classes (384,000 images: 3,000 steps of "
+        "128, or 3,840 episodes of 5 classes, or 960 of 20), Adam at 0.001 in one cycle, "
+        "predictors with 32 hidden units; training episodes have 5 shots",
         "long": "64 filters (MAML 32), until ten validations bring no higher accuracy, at most 80 "
-        "passes over the images of the training classes, 12,000 episodes of ProtoNet, 16,000 of "
-        "R2D2, 50,000 of MatchingNet and RelationNet, 16,000 tasks of MAML (48,000 with one "
-        "shot), 8,000 of the meta-learned rows; Adam at 0.001 (R2D2 0.005), halved after each "
-        "tenth of that (MAML and the meta-learned rows: along a cosine), weight decay only where "
-        "training has images, predictors with 32 hidden units; training episodes have 5 shots, "
-        "unless the row says 1",
+        "epochs over the base classes, 12,000 episodes for ProtoNet, 16,000 for R2D2, 50,000 for "
+        "MatchingNet and RelationNet, 16,000 tasks for MAML (48,000 with one shot), 8,000 for the "
+        "meta-learned rows; Adam at 0.001 (R2D2 0.005), halved after each tenth of that (MAML "
+        "and the meta-learned rows: cosine schedule), weight decay only for rows that train on "
+        "images, predictors with 32 hidden units; training episodes have 5 shots, unless the row "
+        "says 1",
         "paper": f"32 filters, {_AT_LENGTH}",
     },
     notes=(
         "The paper has no numbers on these data. The published numbers are from Bertinetto et al. "
-        "(2019), for networks of four layers, most with 64 filters, fully trained.",
+        "(2019), for four-layer networks, most with 64 filters, fully trained.",
         "† Not in the paper.",
         _CHOSEN,
         "MAML and the meta-learned rows see far fewer images at that budget: MAML 800 tasks, the "
@@ -110,16 +110,15 @@ ON_MINI_IMAGENET = Table(
     paper={name: {5: number} for name, number in _MINI.items()},
     budgets={
         "smoke": "three steps on glyphs, 4 episodes",
-        "short": "32 filters, images of side 42, 12 passes over the images of the training classes "
-        "(460,800 images: 3,600 steps of 128, or 4,608 episodes of 5 classes, or 1,152 of 20), "
-        "Adam at 0.001 in one cycle, predictors with 32 hidden units; training episodes have 5 "
-        "shots",
-        "paper": f"32 filters, side 84, {_AT_LENGTH}",
+        "short": "32 filters, 42×42 images, 12 epochs over the base classes (460,800 images: 3,600 "
+        "steps of 128, or 4,608 episodes of 5 classes, or 1,152 of 20), Adam at 0.001 in one "
+        "cycle, predictors with 32 hidden units; training episodes have 5 shots",
+        "paper": f"32 filters, 84×84 images, {_AT_LENGTH}",
     },
     notes=(
-        "The paper measured only its three NSNs itself; it takes the other numbers from other "
-        "papers. It has no number for one shot. Its numbers for Discriminative k-shot learning "
-        "(73.90), TADAM (76.7) and LEO (77.59) are of a ResNet-34, a ResNet-12 and a ResNet-28.",
+        "The paper measured only its three NSNs itself; it quotes the other numbers from other "
+        "papers. It has no numbers for one shot. Its numbers for Discriminative k-shot learning "
+        "(73.90), TADAM (76.7) and LEO (77.59) are for a ResNet-34, a ResNet-12 and a ResNet-28.",
         _CHOSEN,
         "MAML sees far fewer images at that budget, 800 tasks, and the meta-learned static NSN "
         "400. " + _FEWER,

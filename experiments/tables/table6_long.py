@@ -7,26 +7,26 @@ all the time, so that an early end is one at a low rate. Only networks that lear
 weight decay. The recipes:
 
 - ProtoNet (https://github.com/jakesnell/prototypical-networks): Adam at 0.001, halved every 2,000
-  episodes, an end by patience; 20 classes at a time for five shots (Snell et al., 2017).
-- R2D2 (https://github.com/bertinetto/r2d2): 240 images an episode of 20 classes, Adam at 0.005,
-  halved every 2,000 episodes, an end by patience. Theirs has 1 to 9 shots in an episode, and
-  dropout; ours 5 shots, and crops and flips instead.
+  episodes, early stopping; 20 classes per episode for five shots (Snell et al., 2017).
+- R2D2 (https://github.com/bertinetto/r2d2): 240 images per episode of 20 classes, Adam at 0.005,
+  halved every 2,000 episodes, early stopping. Theirs has 1 to 9 shots per episode, and dropout;
+  ours 5 shots, and crops and flips instead.
 - RelationNet (https://github.com/floodsung/LearningToCompare_FSL): 5 classes, 10 queries each, Adam
   at 0.001, halved every 100,000 of 500,000 episodes, gradients clipped at 0.5, a network that pools
   twice; ours pools three times, since it begins with smaller images.
 - MatchingNet (https://github.com/wyharveychen/CloserLookFewShot): 5 classes, Adam at 0.001. Theirs
   has 40,000 episodes, 16 queries and full context embeddings; ours 50,000, 15 and none.
 - MAML (https://github.com/cbfinn/maml): second order, 5 steps in training and 10 in tests, inner
-  rate 0.01, 4 tasks a step, Adam at 0.001; 240,000 tasks on mini-ImageNet, of which we can afford a
-  fifteenth. The rate falls along a cosine, as in MAML++ (Antoniou et al., 2019).
+  rate 0.01, 4 tasks per step, Adam at 0.001; 240,000 tasks on mini-ImageNet, of which we can afford
+  a fifteenth. The rate follows a cosine, as in MAML++ (Antoniou et al., 2019).
 - Networks that learn from images: as at the short budget, for longer.
-- Numbers for one shot are published of networks that were trained with one shot. Four methods have
-  a row for that: ProtoNet with 30 classes, RelationNet with 15 queries, as their authors; R2D2 with
+- Published numbers for one shot are for networks trained with one shot. Four methods have a row for
+  that: ProtoNet with 30 classes, RelationNet with 15 queries, as their authors; R2D2 with
   as many images; MAML, whose tasks are cheaper then, with three times as many tasks.
 
-The caps are chosen by the seconds of a step in one thread, where a step on 128 images takes 0.28:
-dynamic 0.33, M an image 0.29, ProtoNet 0.83, R2D2 0.56, RelationNet 0.21, MatchingNet 0.15, MAML
-and the meta-learned static NSN 2.3.
+The caps are chosen by the seconds per step on one thread, where a step on 128 images takes 0.28:
+dynamic 0.33, one M per image 0.29, ProtoNet 0.83, R2D2 0.56, RelationNet 0.21, MatchingNet 0.15,
+MAML and the meta-learned static NSN 2.3.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _ONE_SHOT = {
 
 def one_shot_rows(kept_in: str) -> tuple[Row, ...]:
     """Methods whose published numbers for one shot come from training with one shot."""
-    deviation = "Trained and validated with one shot, as the published number for one shot is."
+    deviation = "Trained and validated with one shot, like the published number for one shot."
     return tuple(
         Row(
             name=f"{name}-one-shot",

@@ -1,6 +1,6 @@
 """The rows of Table 6, each a function from the configuration of a budget to its own.
 
-At the short budget every method sees as many images as ten (on mini-ImageNet twelve) passes over
+At the short budget every method sees as many images as ten (on mini-ImageNet twelve) epochs over
 the base classes. Methods that train on episodes of 20 classes see them in fewer and larger steps.
 Only methods that differentiate through their own gradient steps see fewer: as many tasks as their
 rows say.
@@ -44,8 +44,8 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def finetune_as_meta(base: FewShotConfig) -> FewShotConfig:
         """Finetuning, with the inner steps of the meta-learned static NSN †
 
-        25 steps on the whole support set with a learning rate of 0.02, without momentum and weight
-        decay, of the classifier alone. The row meta-static-small takes the same steps; it adds a
+        25 steps of the classifier alone, on the whole support set, with a learning rate of 0.02 and
+        without momentum or weight decay. The row meta-static-small takes the same steps; it adds a
         similarity and meta-learning.
         """
         steps = {
@@ -63,7 +63,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def proto(base: FewShotConfig) -> FewShotConfig:
         """ProtoNet
 
-        Trained on 20 classes at a time, as its authors do.
+        Trained with 20 classes per episode, as its authors do.
         """
         return _episodes(base, "proto", 20)
 
@@ -71,8 +71,8 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def proto_pretrained(base: FewShotConfig) -> FewShotConfig:
         """ProtoNet, starting from the finetuning baseline's network †
 
-        Shows how much ProtoNet's number suffers from its short training: here 288 episodes come
-        after the other network's ten passes.
+        Shows how much ProtoNet's accuracy suffers from its short training: here 288 episodes follow
+        the other network's ten epochs.
         """
         return replace(_episodes(base, "proto", 20), epochs=3)
 
@@ -90,7 +90,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
         """RelationNet
 
         On the same CNN-4 as the others, which leaves feature maps of 2×2; its authors use larger
-        ones. At the long budget it pools once less, which leaves 4×4.
+        ones. At the long budget it has one pooling fewer, which leaves 4×4.
         """
         return _episodes(base, "relation")
 
@@ -98,7 +98,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def tadam(base: FewShotConfig) -> FewShotConfig:
         """TADAM
 
-        A step has an episode or as many images of base classes.
+        Each step has one episode or as many images of base classes.
         """
         config = _episodes(base, "tadam")
         way, shot, query = config.training_episode()
@@ -108,8 +108,8 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def leo(base: FewShotConfig) -> FewShotConfig:
         """LEO
 
-        On features of the finetuning baseline's network. It sees as many images again as that
-        network has seen, in steps of 4 episodes (12 at the paper's budget, as its authors do).
+        On features of the finetuning baseline's network. It is trained on as many images as that
+        network was, in steps of 4 episodes (12 at the paper's budget, as its authors do).
         """
         tasks = 1 if _is_smoke(base) else 12 if _is_papers(base) else 4
         config = _episodes(base, "leo")
@@ -129,7 +129,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
         """FEAT †
 
         Starts from the finetuning baseline's network. At the short budget 1,152 episodes of 5
-        classes come after the ten passes of that network (19,200 at the paper's budget; its authors
+        classes follow the ten epochs of that network (19,200 at the paper's budget; its authors
         used 20,000).
         """
         epochs = 40 if _is_papers(base) else 3
@@ -187,15 +187,15 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def ridge(base: FewShotConfig) -> FewShotConfig:
         """Ridge regression (R2D2) †
 
-        Trained on 20 classes at a time.
+        Trained with 20 classes per episode.
         """
         return _episodes(base, "r2d2", 20)
 
     @row(starts_from="finetune")
     def linear(base: FewShotConfig) -> FewShotConfig:
-        """Logistic regression on unit features †
+        """Logistic regression on unit-length features †
 
-        On the finetuning baseline's network. Its strength is chosen inside every support set.
+        On the finetuning baseline's network. Its regularisation is chosen on each support set.
         """
         return _only_tested(base, "linear")
 
@@ -203,8 +203,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def laplace(base: FewShotConfig) -> FewShotConfig:
         """Discriminative k-shot learning (Laplace)
 
-        On the finetuning baseline's network, whose classifier of the training classes gives the
-        prior.
+        On the finetuning baseline's network, whose base-class classifier gives the prior.
         """
         return _only_tested(base, "laplace")
 
@@ -213,7 +212,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
         """Static NSN
 
         Its network is the finetuning baseline's: training with the similarity fixed at the identity
-        is the same thing. Tested on 200 episodes, because each takes seconds.
+        is the same. Tested on 200 episodes, because each takes seconds.
         """
         fewer = min(base.episodes, 200)
         return replace(_tuned(base), method="static", epochs=0, steps=None, episodes=fewer)
@@ -224,7 +223,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
 
         The classifier starts at zero, which works for any number of classes. 400 tasks at the short
         budget. At the paper's budget it starts from a network that has seen the validation classes,
-        and its weights are then chosen on these classes.
+        and its weights are then chosen on the same classes.
         """
         return _tasks(replace(base, method="meta_static"), 200, 10_000)
 
@@ -242,10 +241,10 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def meta_static_alone(base: FewShotConfig) -> FewShotConfig:
         """Meta-learned static NSN, M alone
 
-        As the text of Section 7.2 says: steps on a support set move M alone. The appendix, and so
-        the other rows, move the classifier as well. The text does not say where the classifier is
-        from; here it is the nearest prototype, before the steps. Inner learning rate 0.02. 400
-        tasks at the short budget.
+        As in the text of Section 7.2: steps on a support set move M alone. In the appendix, and so
+        in the other rows, they move the classifier too. The text does not say where the classifier
+        comes from; here it is the nearest prototype, computed before the steps. Inner learning rate
+        0.02. 400 tasks at the short budget.
         """
         alone = {"inner_lr": 0.02, "start": "prototypes", "fixed_classifier": True}
         return _tasks(replace(base, method="meta_static", method_options=alone), 200, 10_000)
@@ -269,10 +268,10 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
 
     @row()
     def image_both(base: FewShotConfig) -> FewShotConfig:
-        """Dynamic NSN, M an image, over taps and channels †
+        """Dynamic NSN, one M per image, over taps and channels †
 
-        Its predictor has 8 hidden units and sees the whole feature map. From the study of equal
-        cost, where it adds few parameters and little time.
+        Its predictor has 8 hidden units and sees the whole feature map. From the equal-cost study,
+        where it adds few parameters and little time.
         """
         hidden = 4 if _is_smoke(base) else 8
         changed = replace(_tuned(base), method="dynamic", hidden=hidden)
@@ -282,7 +281,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def meta_dynamic(base: FewShotConfig) -> FewShotConfig:
         """Meta-learned dynamic NSN †
 
-        The paper suggests this and leaves open how to do it: here the gains and biases of the
+        The paper suggests this but leaves open how to do it: here the gains and biases of the
         predictors' last BatchNorm are adapted, with the paper's inner steps. 200 tasks at the short
         budget.
         """
@@ -293,7 +292,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def wide_parameters(base: FewShotConfig) -> FewShotConfig:
         """Finetuning, as many parameters as the dynamic NSN †
 
-        The classifier of the training classes is not counted.
+        The classifier of the base classes is not counted.
         """
         width = _widened(base.options["width"], _hidden(base))
         return replace(_tuned(base), options={"width": width})

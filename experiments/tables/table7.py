@@ -29,8 +29,8 @@ _rows, row = rows_of("table7", BUDGETS)
 def cnn(base: TrainConfig) -> TrainConfig:
     """CNN
 
-    The paper augments mildly and does not say how. Here images are padded, cropped and flipped, as
-    for the other tables.
+    The paper augments mildly but does not say how. Here images are padded, cropped and flipped, as
+    in the other tables.
     """
     return replace(base, filter_orthogonality=0.0)
 
@@ -57,9 +57,10 @@ def spherenet_attention(base: TrainConfig) -> TrainConfig:
 def cnn_recipe(base: TrainConfig) -> TrainConfig:
     """CNN, authors' recipe †
 
-    Loss, mirror images as the only augmentation, pixels, BatchNorm, decay and learning rate of the
-    authors' code (`nsl train --recipe authors-attention`), and a classifier without bias. Its
-    averages in BatchNorm go over a thousand steps, which is long for the short budget.
+    Loss, horizontal flips as the only augmentation, pixel scaling, BatchNorm, weight decay and
+    learning rate of the authors' code (`nsl train --recipe authors-attention`), and a classifier
+    without bias. Its BatchNorm statistics average over a thousand steps, which is long for the
+    short budget.
     """
     recipe = with_recipe(replace(base, model="cnn9_wide"), _RECIPE, PAPER)
     return replace(recipe, filter_orthogonality=0.0)
@@ -69,8 +70,8 @@ def cnn_recipe(base: TrainConfig) -> TrainConfig:
 def spherenet_attention_recipe(base: TrainConfig) -> TrainConfig:
     """SphereNet w/ self-attention, authors' recipe †
 
-    The same recipe. As in the authors' code, attention is behind two of the poolings and its query
-    has a ReLU.
+    The same recipe. As in the authors' code, attention comes after two of the poolings and its
+    query has a ReLU.
     """
     return with_recipe(replace(base, model="spherenet9_attention"), _RECIPE, PAPER)
 
@@ -89,7 +90,7 @@ TABLE = Table(
     },
     budgets={
         "smoke": "three steps on digits",
-        "short": "24, 36 and 48 filters and 64 units, 5 epochs, one cycle of the learning rate",
+        "short": "24, 36 and 48 filters and 64 units, 5 epochs, one-cycle learning rate",
         "paper": "128, 192 and 256 filters, 100 epochs (the paper does not say how many); the "
         "authors' recipe has 64,000 steps",
     },

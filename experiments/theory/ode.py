@@ -1,14 +1,14 @@
 """Which similarity turns a layer into a residual (forward Euler) step, and does it then solve ODEs?
 
 Section 5.2: if Wᵀ W̃ picks the centre of the patch, then Wᵀ (W̃ + M) X = X_centre + Wᵀ M X, which
-is x + Δt g(x). The paper writes Wᵀ W̃ = Diag(0, ..., 1, ..., 0). The product has one row a kernel,
+is x + Δt g(x). The paper writes Wᵀ W̃ = Diag(0, ..., 1, ..., 0). The product has one row per kernel,
 so for one kernel it is the row vector e_centreᵀ, and for C kernels on C channels the C × CK matrix
 E with a one at (c, centre of channel c). For given W (CK × C), W̃ exists
 
     scope "full"      iff W has rank C: random kernels always do. W̃ = (Wᵀ)⁺ E.
-    scope "kernel"    one block a kernel o: for random kernels iff C ≤ K
-    scope "channel"   one block a channel c: for random kernels iff C ≤ K
-    scope "layer"     the paper's one block M_s: C² equations for K unknowns a column: iff C² ≤ K
+    scope "kernel"    one block per kernel o: for random kernels iff C ≤ K
+    scope "channel"   one block per channel c: for random kernels iff C ≤ K
+    scope "layer"     the paper's one block M_s: C² equations for K unknowns per column: iff C² ≤ K
 
 The last three are what counting equations predicts; the residual of the least squares solution is
 measured here for each. Then, with the full scope, g is chosen to be a linear ODE on two coupled
@@ -192,9 +192,9 @@ def conclude(numbers: Numbers) -> str:
     return (
         f"The layer with M = W̃ + Δt M' {same} x + Δt g(x): relative difference "
         f"{numbers['step_difference']:.0e}. With the full matrix W̃ exists for random 3×3 kernels "
-        f"for C up to {most['full']} of the {tested} tested; one block a kernel or a channel "
-        f"allows C up to {most['kernel']} and {most['channel']}, and the paper's one block a layer "
-        f"only C up to {most['layer']}, as counting the equations predicts. Iterated on "
+        f"for C up to {most['full']} of the {tested} tested; one block per kernel or channel "
+        f"allows C up to {most['kernel']} and {most['channel']}, and the paper's one block per "
+        f"layer only C up to {most['layer']}, as counting the equations predicts. Iterated on "
         f"diffusion with rotation, halving Δt finally divides the error by {ratio:.3f} "
         f"({order}), down to {numbers['errors'][-1]:.1e} with {numbers['steps'][-1]} layers, "
         f"all with the same W and M."

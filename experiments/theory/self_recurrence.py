@@ -1,7 +1,7 @@
 """Does self-recurrence save parameters and strengthen a dynamic layer, as Section 5.2 suggests?
 
 One layer with dynamic similarity is applied several times to its own output, x ← x + relu(f(x)),
-with the same parameters each time. Scikit-learn's digits, 20 training images a class. Compared:
+with the same parameters each time. Scikit-learn's digits, 20 training images per class. Compared:
 
     recurrent, dynamic      one DynamicConv2d, applied `depth` times
     recurrent, plain        one nn.Conv2d, applied `depth` times

@@ -85,10 +85,10 @@ def test_the_page_says_who_is_best_on_the_same_tasks(tmp_path):
     text = write_page(results, tmp_path)[0].read_text()
     assert "-10.0 points from `linear`" in text
     words = " ".join(text.split())
-    assert "difference 0 times of 2, and worse 1 times; the lowest difference is -10.0 po" in words
+    assert "difference in 0 of 2 cases, and worse in 1; the lowest difference is -10.0 poi" in words
     assert "is below by more than its interval here: birds, eye, 2 ways, 5." in text
     assert "| `linear` | 3 | 70.0 ± 24.8 |  | 2,562 | 0.2 |" in text
-    assert "worse by more than the interval is 0; better, 0." in " ".join(text.split())
+    assert "worse by more than the interval 0 times, and better 0 times." in words
     # The differences 10 and 0: mean 5, and 12.706 standard errors of 5.
     assert "| `static` | 2 | 75.0 ± 63.5 | 5.0 ± 63.5 | 1,234 | 7.0 |" in text
 
@@ -134,6 +134,6 @@ def test_the_headline_needs_birds_and_cars(tmp_path):
         write_record(tmp_path / f"heads-{pool}.json", {**about, "pool": pool, **record})
     (line,) = adapt_lines(tmp_path, "page.md")
     # Student's interval of two tasks that differ by 0.1: 12.706 · 0.0707 / √2 = 0.635.
-    assert "`nsl adapt` is right on 95.0 ± 63.5 % of birds and 65.0 ± 63.5 % of cars;" in line
+    assert "classifies 95.0 ± 63.5 % of birds and 65.0 ± 63.5 % of cars correctly;" in line
     assert "2 tasks" in line
     assert "[all ways to adapt](page.md)" in line

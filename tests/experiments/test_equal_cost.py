@@ -119,7 +119,7 @@ def test_the_report_names_who_is_above_the_curve(results):
     text = " ".join("\n".join(equal_cost_text(results, "short", "pictures")).split())
     assert "### Equal cost: CNN-9 on CIFAR-10" in text
     assert "CIFAR-FS" not in text
-    assert "over parameters: `image-channels-8`; over multiply-adds: `image-channels-8`" in text
+    assert "for parameters: `image-channels-8`; for multiply-adds: `image-channels-8`" in text
     excess = 80.5 - (79 + 2 * log(1.1) / log(2))
     assert f"| +{excess:.2f} ± 0.00 |" in text
     assert "![Equal cost: CNN-9 on CIFAR-10](pictures/equal-cost-cifar10.png)" in text
@@ -131,7 +131,7 @@ def test_a_headline_says_where_the_recommended_network_is(results, monkeypatch):
     monkeypatch.setattr("experiments.report.equal_cost.text.RECOMMENDED", "image-channels-8")
     (line,) = equal_cost_lines(results, "short", "page.md")
     excess = 80.5 - (79 + 2 * log(1.1) / log(2))
-    assert "**CNN-9 on CIFAR-10, one M an image" in line
+    assert "**CNN-9 on CIFAR-10, one M per image" in line
     assert f"accuracy: +{excess:.2f} ± 0.00 at equal parameters (**better**), +" in line
     assert line.endswith("(95 % intervals, seeds: 3; [all networks](page.md#equal-cost)).")
     monkeypatch.setattr("experiments.report.equal_cost.text.RECOMMENDED", "pixel-taps-8")
@@ -144,7 +144,7 @@ def test_without_two_plain_networks_there_is_no_verdict(results):
         file.unlink()
     text = " ".join("\n".join(equal_cost_text(results, "short", "pictures")).split())
     assert "There is no curve yet" in text
-    assert "CNN-9 of half the width" in text
+    assert "CNN-9 at half width" in text
 
 
 def test_the_picture_is_drawn(results, tmp_path):

@@ -40,7 +40,7 @@ def test_other_settings_of_the_network_that_a_row_starts_from(results):
         "finetune", "static", "meta-static",
     ]  # fmt: skip
     notes = notes_of(results, "table6")
-    assert "has now: `finetune` seed 0; `static` seed 0; `meta-static` seed 0." in notes
+    assert "current ones: `finetune` seed 0; `static` seed 0; `meta-static` seed 0." in notes
 
 
 def test_a_network_that_was_trained_again(results):
@@ -48,7 +48,7 @@ def test_a_network_that_was_trained_again(results):
         change(keep_tests(results, "finetune", seed, [[0.5], [0.5]]), network="a")
         change(keep_tests(results, "static", seed, [[0.5], [0.5]]), began_with=theirs)
     notes = notes_of(results, "table6")
-    assert "another training of that network than the one in the table: `static` seed 1." in notes
+    assert "training run of that network than the one in the table: `static` seed 1." in notes
 
 
 def test_parameters_of_older_results_count_another_classifier(results):

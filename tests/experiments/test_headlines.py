@@ -33,7 +33,7 @@ def test_errors_with_difference_verdict_budget_and_link(results):
 def test_a_difference_that_chance_may_have_made_is_not_separated(results):
     for seed, error in enumerate([0.29, 0.33, 0.29]):
         keep_error(results, "cnn", seed, 0.31)
-        keep_error(results, "dynamic-diagonal", seed, error)
+        keep_error(results, "static-diagonal", seed, error)
     (line,) = lines(results)
     assert "a difference of −0.67 ± 5.74 points: not separated at this budget (" in line
     assert "better" not in line
@@ -41,7 +41,7 @@ def test_a_difference_that_chance_may_have_made_is_not_separated(results):
 
 def test_one_seed_needs_more(results):
     keep_error(results, "cnn", 0, 0.3)
-    keep_error(results, "dynamic-diagonal", 0, 0.2)
+    keep_error(results, "static-diagonal", 0, 0.2)
     (line,) = lines(results)
     assert "a difference of −10.00 points: needs more seeds (95 % intervals, 1 seed," in line
 
@@ -59,7 +59,7 @@ def test_accuracies_for_every_number_of_shots(results):
 
 def test_a_row_that_diverged_is_not_compared(results):
     keep_error(results, "cnn", 0, 0.3)
-    keep(results, "table4", "dynamic-diagonal", 0, diverged=40)
+    keep(results, "table4", "static-diagonal", 0, diverged=40)
     (line,) = lines(results)
     assert "no comparison, because training diverged" in line
 

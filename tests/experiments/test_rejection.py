@@ -52,4 +52,4 @@ def test_a_row_for_each_pool_and_number_of_images():
     text = table_of(rows)
     assert "| birds | 5 | " in text
     assert "100.0 ± 0.0 |" in text
-    assert text.splitlines()[0] == "| classes | images a class | " + " | ".join(KINDS) + " |"
+    assert text.splitlines()[0] == "| classes | images per class | " + " | ".join(KINDS) + " |"

@@ -87,7 +87,7 @@ class TestErrors:
         keep_error(results, "cnn-predictor-bare", 2, 0.25, table="table1")
         report.write()
         text = report.file.read_text()
-        row = cells(text, "Dynamic NSN (CNN), output not bounded")
+        row = cells(text, "Dynamic NSN (CNN), unbounded output")
         assert row[1].startswith("diverged, 2 of 3; the others 25.00 (")
         assert (row[-5], row[-1]) == ("–", "diverged")
         assert "`cnn-predictor-bare` diverged at step 40 (seed 0), 50 (seed 1)." in text
@@ -147,9 +147,11 @@ class TestErrors:
         text = report.file.read_text()
         assert "- Baseline CNN++: The paper does not describe its CNN++." in text
         assert "train `82612602206e`; pixel values rounded to multiples of 4." in text
-        assert "abacus, cpu, 2 threads a process, PyTorch 2.13, Python 3.11; commit `abc`" in text
-        assert "Run with other settings than the row has now: `cnn-plus` seed 0." in text
-        assert "Budget `short`: CNN-9 of half the width" in text
+        assert "abacus, cpu, 2 threads per process, PyTorch 2.13, Python 3.11; commit `abc`" in text
+        assert (
+            "Run with settings that differ from the row's current ones: `cnn-plus` seed 0." in text
+        )
+        assert "Budget `short`: CNN-9 at half width" in text
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -269,12 +271,12 @@ class TestSizes:
         text = report.file.read_text()
         assert cells(text, "Baseline CNN") == ["Baseline CNN", "8.90", "8.90", "0.2"]
         assert "$ nsl train --model cnn10 --data imagenet --similarity none" in text
-        assert "other settings" not in text
+        assert "settings that differ" not in text
 
     def test_a_step_on_smaller_images_is_another_setting(self, results, report):
         keep(results, "table5", "cnn", 0, losses=[7.0], image_size=64)
         report.write()
-        assert "than the row has now: `cnn` seed 0." in report.file.read_text()
+        assert "differ from the row's current ones: `cnn` seed 0." in report.file.read_text()
 
     def test_networks_of_table_5_that_were_only_timed_and_that_were_trained(self, results, report):
         keep(results, "table5", "cnn", 0, losses=[7.0], image_size=224)
@@ -315,7 +317,7 @@ class TestFiles:
         keep(results, "table1", "cnn-predictor-bare", 0, diverged=40)
         report.write()
         text = report.page.read_text()
-        assert text.startswith("# Results\n\nWhat this implementation reaches")
+        assert text.startswith("# Results\n\nResults of this implementation")
         assert cells(text, "Baseline CNN")[1:3] == ["30.00 (27.24 – 32.91)", "7.78"]
         assert "diverged" not in text, "Table 1 is only in the full report"
         for file in (report.page, report.file, report.readme):

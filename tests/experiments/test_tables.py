@@ -40,7 +40,7 @@ def test_configurations_differ(name, budget):
 def test_the_larger_baseline_has_more_parameters_than_every_row(name, budget):
     counts = {row.name: parameters(row, budget) for row in table(name).rows}
     plus = counts.pop("cnn-plus")
-    assert "but the dynamic filter network" in table(name).row("cnn-plus").deviation
+    assert "except the dynamic filter network" in table(name).row("cnn-plus").deviation
     assert counts.pop("dynamic-filter-network") > plus
     assert counts.pop("cnn-plus-lower-rate") == plus
     assert max(counts.values()) < plus < 1.05 * max(counts.values())
@@ -86,7 +86,7 @@ def test_long_rows_end_by_patience_within_the_words_of_their_budget():
             assert f"{config.steps * config.tasks:,}" in words
             validations = config.steps / config.epoch_steps
         elif config.epochs:
-            assert f"{config.epochs:g} passes" in words
+            assert f"{config.epochs:g} epochs" in words
         assert validations in (0, 20, 40, 80)
         assert (config.n_shot, config.train_shot) == (1 if "one-shot" in row.name else 5, None)
         assert ("Transductive" in row.deviation) == (config.method == "maml")
@@ -143,7 +143,7 @@ def test_rows_that_only_test_the_baselines_network(name, budget):
 def test_the_note_on_episodes_after_a_trained_network():
     row = table("table6").row("proto-pretrained")
     config = row.config("short")
-    assert f"here {config.epochs * config.epoch_steps:.0f} episodes come after" in row.deviation
+    assert f"here {config.epochs * config.epoch_steps:.0f} episodes follow" in row.deviation
 
 
 def test_every_method_has_a_row():

@@ -34,7 +34,7 @@ def test_a_run_is_kept_and_shown_beside_another(tmp_path):
     theirs = json.loads((results / "trials" / "base.json").read_text())["tests"][0]["accuracies"]
     mean = 100 * sum(a - b for a, b in zip(one["accuracies"], theirs[:3], strict=True)) / 3
     assert f"| 1 shot {mean:+.2f} ±".replace("-", "−") in text
-    assert "to `base` |" in text
+    assert "vs. `base` |" in text
     assert "--backbone runs/base" in text
     assert "--set method_options.lr=0.5" in text
     assert "after 2 steps |" in text
@@ -59,7 +59,7 @@ def test_a_run_for_classification_is_kept_as_well(tmp_path):
     text = "\n\n".join(trials_text(read_trials(results)))
     assert f"| {100 * first:.1f}, {100 * base:.1f} | – |" in text
     change = f"{100 * (other - base):+.2f}".replace("-", "−")
-    assert f"| {100 * early:.1f}, {100 * other:.1f} | {change} to `plain` |" in text
+    assert f"| {100 * early:.1f}, {100 * other:.1f} | {change} vs. `plain` |" in text
     assert "--similarity dynamic --set hidden=2 --epochs 2" in text
     assert "validation classes" not in text
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from experiments import variants
+from experiments.report.equal_cost.variants import variants_text
 from neural_similarity.train import build_model
 
 
@@ -34,12 +35,17 @@ def test_the_table_compares_seed_by_seed(tmp_path):
         write(tmp_path, "plain", seed, plain)
         write(tmp_path, "image", seed, image)
     write(tmp_path, "tanh", 101, 63.0)
-    rows = [line.strip("| ").split(" | ") for line in variants.table_of(tmp_path).splitlines()[2:]]
+    *_, table = variants_text(tmp_path)
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
     assert [row[1:] for row in rows] == [
         ["2", "61.00 ± 12.71", "–", "−1.25 ± 3.18"],
         ["2", "62.25 ± 15.88", "+1.25 ± 3.18", "–"],
         ["1", "63.00", "+1.00", "−0.50"],
     ]
+
+
+def test_without_results_there_is_no_text(tmp_path):
+    assert list(variants_text(tmp_path)) == []
 
 
 def test_a_short_run_is_stored_once(tmp_path, monkeypatch, capsys):

@@ -86,7 +86,7 @@ def wait_for_focus(page, name):
 def test_three_classes_from_nothing_and_all_is_there_after_a_reload(server, open_page):
     page = open_page(server.address)
     assert "token" not in page.url
-    page.wait_for_selector("#view-teach .lead >> text=Begin here")
+    page.wait_for_selector("#view-teach .lead >> text=Start here")
     for label, colour in COLOURS.items():
         page.fill("#new-class", label)
         page.press("#new-class", "Enter")
@@ -94,10 +94,10 @@ def test_three_classes_from_nothing_and_all_is_there_after_a_reload(server, open
         files = {f"{seed}.png": picture(colour, seed) for seed in range(6)}
         drop(page, card(label), files | {"notes.txt": b"no picture"})
         wait_for_count(page, f"{card(label)} .picture", 6)
-    assert re.match(r"\d+\s% right on new pictures \(\d+\s% to \d+\s%\)", learned(page))
-    page.wait_for_selector("#notices >> text=notes.txt: It is not a picture")
+    assert re.match(r"\d+\s% accuracy on new pictures \(\d+\s% to \d+\s%\)", learned(page))
+    page.wait_for_selector("#notices >> text=notes.txt: It is not a readable picture")
     page.reload()
-    assert "right on new pictures" in learned(page)
+    assert "accuracy on new pictures" in learned(page)
     wait_for_count(page, ".picture", 18)
 
 
@@ -105,7 +105,7 @@ def test_a_wrong_label_is_moved_and_the_matrix_opens_its_pictures(taught, open_p
     page = open_page(taught.address)
     learned(page)
     page.click("nav >> text=See")
-    page.click("table.matrix button[aria-label='1 picture of red, taken for blue']")
+    page.click("table.matrix button[aria-label='1 picture of red, classified as blue']")
     page.wait_for_selector(".behind img[alt='wrong.png']")
     page.click("text=Move to blue")
     page.wait_for_selector("text=No label looks wrong.")
@@ -165,7 +165,7 @@ def test_pictures_are_dragged_to_another_class(taught, open_page):
     page.wait_for_selector(f"{card('green')} .picture[data-name='wrong.png']")
     page.click("#notices :text('1 picture moved to green.') >> xpath=../.. >> text=Undo")
     page.wait_for_selector(f"{card('red')} .picture[data-name='wrong.png']")
-    page.wait_for_selector("#notices >> text=Brought back.")
+    page.wait_for_selector("#notices >> text=Restored.")
 
 
 def test_an_undo_is_offered_only_as_long_as_it_is_possible(taught, open_page):
@@ -185,7 +185,7 @@ def test_an_undo_is_offered_only_as_long_as_it_is_possible(taught, open_page):
 
 def test_an_error_goes_with_the_next_one_or_the_next_success(taught, open_page):
     page = open_page(taught.address)
-    for name, words in (("con", "for a device"), ("RED", "There is a class 'red' already")):
+    for name, words in (("con", "for a device"), ("RED", "A class 'red' already exists")):
         page.fill("#new-class", name)
         page.press("#new-class", "Enter")
         page.wait_for_selector(f"#notices >> text={words}")
@@ -213,7 +213,8 @@ def test_what_other_programs_do_is_there_after_a_reload(taught, open_page):
     page.reload()
     page.wait_for_selector(f"{card('red')} .picture[data-name='new.png']")
     words = (
-        "2 pictures in the project folder are in no class, so they are not learned: a.png, b.png."
+        "2 pictures in the project folder are not in any class folder, so they are not used: "
+        "a.png, b.png."
     )
     page.wait_for_selector(f".note:has-text('{words}')")
 
@@ -233,9 +234,9 @@ def test_the_camera_takes_pictures_and_is_tried_live(taught, open_page):
     page.click("text=Close camera")
     learned(page)
     page.click("nav >> text=Try")
-    page.click("text=Camera live")
+    page.click("text=Live camera")
     page.wait_for_function("() => document.querySelector('.verdict')?.textContent")
-    page.click("text=Stop the camera")
+    page.click("text=Stop camera")
 
 
 def test_no_camera_is_said(taught, open_page):
@@ -290,7 +291,7 @@ def test_a_server_that_is_gone_is_said(taught, open_page):
     page = open_page(taught.address)
     learned(page)
     taught.stop()
-    page.wait_for_selector("#gone:has-text('The server is gone')")
+    page.wait_for_selector("#gone:has-text('The server has stopped')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -100,7 +100,7 @@ def test_uploads_that_stall_give_their_places_to_others(tmp_path, part):
         for connection in slow:
             text = to_the_end(connection)
             assert text.startswith(b"HTTP/1.1 408")
-            assert b"The upload stopped on its way" in text
+            assert b"The upload was interrupted" in text
         assert len(server.project.listing.pictures) == 2
 
 

@@ -33,7 +33,7 @@ def test_an_existing_folder_opens_as_it_is(tmp_path):
     write_pictures(tmp_path, {"red": 2, "blue": 1})
     (tmp_path / "red" / "deep").mkdir()
     (tmp_path / "red" / "deep" / "a.png").write_bytes(picture())
-    (tmp_path / "red" / "notes.txt").write_text("not a picture")
+    (tmp_path / "red" / "notes.txt").write_text("not a readable picture")
     (tmp_path / ".hidden").mkdir()
     with open_project(tmp_path) as project:
         assert files_of(project) == ["blue/0.png", "red/0.png", "red/1.png", "red/deep/a.png"]
@@ -107,7 +107,7 @@ def test_bad_class_names_are_refused(project, name):
 
 @pytest.mark.parametrize("name", ["con", "Nul.old", "COM1", "lpt³", "aux .x", "CONIN$"])
 def test_names_of_devices_are_refused_as_such(project, name):
-    with pytest.raises(RefusedError, match="Windows keeps this name for a device"):
+    with pytest.raises(RefusedError, match="Windows reserves this name for a device"):
         project.add_class(name)
     assert project.listing.labels == ()
 
@@ -138,11 +138,11 @@ def test_a_folder_with_another_name_stays_what_it_is(tmp_path):
 
 def test_a_name_is_taken_whatever_its_capitals(project):
     project.add_class("Tit")
-    with pytest.raises(RefusedError, match=r"There is a class 'Tit' already\. Many") as error:
+    with pytest.raises(RefusedError, match=r"A class 'Tit' already exists\. Many") as error:
         project.add_class("tit")
     assert error.value.status == 409
     (project.folder / "plain file").write_text("")
-    with pytest.raises(RefusedError, match="something else"):
+    with pytest.raises(RefusedError, match="already contains something named"):
         project.add_class("plain file")
 
 
@@ -158,18 +158,18 @@ def test_names_of_files_stay_in_their_class(project, name):
 def test_identifiers_are_no_paths(project):
     project.add_class("red")
     for id in ("../red", "red", identifier("../red"), ""):
-        with pytest.raises(RefusedError, match="not there any more"):
+        with pytest.raises(RefusedError, match="no longer exists"):
             project.add_picture(id, "a.png", picture())
-        with pytest.raises(RefusedError, match="not there any more"):
+        with pytest.raises(RefusedError, match="no longer exists"):
             project.small_copy(id)
-        with pytest.raises(RefusedError, match="not in the bin"):
+        with pytest.raises(RefusedError, match="no longer in the bin"):
             project.restore(id)
 
 
 def test_the_same_picture_twice_is_refused_and_the_same_name_is_not(project):
     id = project.add_class("red")
     project.add_picture(id, "a.png", picture(seed=1))
-    with pytest.raises(RefusedError, match="in the class already"):
+    with pytest.raises(RefusedError, match="already in the class"):
         project.add_picture(id, "b.png", picture(seed=1))
     project.add_picture(id, "a.png", picture(seed=2))
     assert files_of(project) == ["red/a-2.png", "red/a.png"]
@@ -178,9 +178,9 @@ def test_the_same_picture_twice_is_refused_and_the_same_name_is_not(project):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "not a picture"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not a picture"),
-        (b"<html><script>alert(1)</script>", "not a picture"),
+        (b"", "not a readable picture"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not a readable picture"),
+        (b"<html><script>alert(1)</script>", "not a readable picture"),
         (picture(form="JPEG", size=(90, 80))[:900], "damaged"),
         (picture(size=(90, 80))[:2000], "damaged"),
     ],

@@ -251,7 +251,7 @@ def test_pictures_that_are_none_are_named_and_skipped(page):
     Image.new("1", (10_000, 10_000)).save(bomb, "PNG")
     count = len(page.state()["classes"][1]["pictures"])
     for content, status, words in (
-        (b"<script>alert(1)</script>", 415, "not a picture"),
+        (b"<script>alert(1)</script>", 415, "not a readable picture"),
         (bomb.getvalue(), 413, "60 million"),
         (picture(COLOURS["red"], 0), 409, "already"),
         (picture(size=(90, 80))[:2000], 415, "damaged"),

@@ -51,7 +51,7 @@ def test_the_zip_predicts_by_onnxruntime_and_in_a_browser_from_the_disk(tmp_path
         learned(page)
         page.click("nav >> text=Take away")
         page.click("text=Pack the model")
-        page.wait_for_selector("text=Pack it again")
+        page.wait_for_selector("text=Pack again")
         with page.expect_download() as download:
             page.click("a:has-text('Download mine.zip')")
         with zipfile.ZipFile(download.value.path()) as archive:

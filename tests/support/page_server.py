@@ -79,7 +79,7 @@ def served(folder, backbone, **limits):
 def learned(page):
     """Wait until all there is has been learned; returns the line that says how good it is."""
     page.wait_for_function(
-        """() => document.querySelector("#summary strong")?.textContent.includes("right on new")
+        """() => document.querySelector("#summary strong")?.textContent.includes("accuracy on new")
           && !document.querySelector("#summary .activity").textContent
           && !document.querySelector("#summary").classList.contains("old")"""
     )

@@ -71,8 +71,8 @@ def has_curve(points: Sequence[Point]) -> bool:
 def above_curve(point: Point, plain: Sequence[Point], axis: str) -> Estimate | None:
     """Points of accuracy above the curve at the same cost, paired by seed.
 
-    Between two plain networks the curve is straight over the logarithm of the cost. None outside
-    the curve, and for a network that has no seed in common with its neighbours on the curve.
+    Between two plain networks the curve is linear in log cost. None outside the curve, and for a
+    network that has no seed in common with its neighbours on the curve.
     """
     between = _neighbours(plain, point.cost[axis], axis)
     if between is None:

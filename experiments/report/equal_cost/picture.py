@@ -1,4 +1,4 @@
-"""The picture of the study: accuracy over cost, the curve of plain networks, and the others."""
+"""The picture of the study: accuracy versus cost, the curve of plain networks, and the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNITS = {"parameters": 1.0, "multiply_adds": 1e-6, "seconds": 1e3}
 _LABELS = {
     "parameters": "parameters",
     "multiply_adds": "multiply-adds (millions)",
-    "seconds": "time of a training step (ms)",
+    "seconds": "time per training step (ms)",
 }
 
 

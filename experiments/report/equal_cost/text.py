@@ -1,4 +1,4 @@
-"""The section of the report: a table a study, and who lies above the curve."""
+"""The section of the report: a table per study, and which networks lie above the curve."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .curve import (
     points_of,
     verdict,
 )
+from .variants import variants_text
 
 __all__ = ["AXIS_NAMES", "RECOMMENDED", "equal_cost_lines", "equal_cost_text", "read_study"]
 
@@ -26,16 +27,16 @@ RECOMMENDED = "image-both-8"
 """The network with a similarity that the guides recommend."""
 
 AXIS_NAMES = {
-    "parameters": "parameters", "multiply_adds": "multiply-adds", "seconds": "time of a step",
+    "parameters": "parameters", "multiply_adds": "multiply-adds", "seconds": "time per step",
 }  # fmt: skip
 
 _INTRODUCTION = """
-Plain networks of several widths give a curve of accuracy over cost. A network with a similarity is
-compared with the curve at its own cost, seed by seed: above it, it is a win; on it, it is width by
-another name. Between two widths the curve is straight over the logarithm of the cost; a plain
-network that a cheaper one equals is left out. ± is a 95 % interval over seeds (Student's t), not
-corrected for the number of networks. In the pictures, filled symbols with a colour lie above the
-curve by more than the interval.
+Plain networks of several widths give a curve of accuracy versus cost. A network with a similarity
+is compared with the curve at its own cost, seed by seed: above it, the similarity is a win; on it,
+it is no better than more width. Between two widths the curve is linear in log cost; plain networks
+no better than a cheaper one are left out. ± is a 95 % interval over seeds (Student's t), not
+corrected for the number of networks. In the pictures, filled, coloured symbols lie above the curve
+by more than the interval.
 """
 
 
@@ -75,6 +76,7 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
             yield markdown.paragraph(_verdict(points))
         if any(map(has_curve, by_test.values())):
             yield f"![{STUDIES[name].title}]({pictures}/{name}.png)"
+    yield from variants_text(results)
 
 
 def equal_cost_lines(results: Path, budget: str, page: str | None) -> Iterator[str]:
@@ -91,8 +93,8 @@ def equal_cost_lines(results: Path, budget: str, page: str | None) -> Iterator[s
         if parts:
             where = "" if page is None else f"; [all networks]({page}#equal-cost)"
             yield (
-                f"- **{study.title.partition(': ')[2]}, one M an image over taps and channels "
-                f"against plain networks of the same cost**, points of accuracy: "
+                f"- **{study.title.partition(': ')[2]}, one M per image over taps and channels "
+                f"against plain networks of equal cost**, in points of accuracy: "
                 f"{'; '.join(parts)} (95 % intervals, seeds: {seeds}{where})."
             )
 
@@ -135,8 +137,8 @@ def _verdict(points: list[Point]) -> str:
             point.name for point in points
             if not point.is_plain and verdict(above_curve(point, curve, axis)) == "above"
         ]  # fmt: skip
-        names = ", ".join(f"`{name}`" for name in above) or "nobody"
-        parts.append(f"over {AXIS_NAMES[axis]}: {names}")
+        names = ", ".join(f"`{name}`" for name in above) or "none"
+        parts.append(f"for {AXIS_NAMES[axis]}: {names}")
     return f"Above the curve by more than the interval, {'; '.join(parts)}."
 
 

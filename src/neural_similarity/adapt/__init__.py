@@ -4,20 +4,21 @@ The main names:
 
 - :class:`FewShotClassifier`: a classifier in the style of scikit-learn; ``fit``, ``predict``,
   ``save`` and ``load``. Its accuracy on new images is a :class:`CrossValidation`.
-- :func:`load_backbone`, :func:`list_backbones`: networks that give features, as a
+- :func:`load_backbone`, :func:`list_backbones`: networks that return features, as a
   :class:`FeatureExtractor`: pretrained ones by name, or those of a run, a file, timm or a
-  function. :func:`default_backbone` is the best that is installed, and :func:`missing_hint` says
+  function. :func:`default_backbone` is the best one installed, and :func:`missing_hint` tells
   what to install for a better one.
-- :class:`Preprocessing`: how images are brought to the size and scale that a network reads.
+- :class:`Preprocessing`: how images are brought to the size and scale that a network expects.
 - :func:`save_backbone`: write a network for use as a backbone.
 - :func:`cross_validate`, :func:`fold_numbers`, :func:`near_duplicates`: tests of any methods on
-  images, and how images are divided for that.
-- :class:`Calibration`, :func:`measure_calibration`: confidence against how often it is right.
+  images, and how images are divided into folds.
+- :class:`Calibration`, :func:`measure_calibration`: confidence compared with accuracy.
 - :class:`Rejection`, :func:`fit_rejection`: which images are none of the classes.
 - :func:`embed_images`, :class:`TrainingImages`, :func:`open_cache`: features of images, computed
-  once for all methods and kept on disk. :data:`METHODS`, :func:`can_adapt`, :func:`make_adapter`:
-  what can be learned from them; :class:`StaticAdapter` is the method ``static``, :data:`TUNING`
-  are those that tune the network, and :func:`share_fits` saves time where several are compared.
+  once for all methods and cached on disk. :data:`METHODS`, :func:`can_adapt`,
+  :func:`make_adapter`: the methods that learn from them; :class:`StaticAdapter` is the method
+  ``static``, :data:`TUNING` lists those that tune the network, and :func:`share_fits` saves time
+  when several are compared.
 - :class:`AdaptedNetwork`: the resulting ``nn.Module``, from images to scores.
 """
 

@@ -1,4 +1,4 @@
-"""The methods that a classifier chooses from, each with its backbone and the images' features."""
+"""The methods that a classifier chooses from, each with its backbone and image features."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Candidates:
     """The methods to choose from.
 
     Args:
-        method: the name of one, or ``"auto"``.
-        static: options of method static.
+        method: a method's name, or ``"auto"``.
+        static: options of method ``static``.
 
     Attributes:
-        adapters: the methods that work here.
-        left_out: why the others do not, or are skipped.
+        adapters: the methods that can be used.
+        left_out: why the others cannot, or are skipped.
     """
 
     method: str
@@ -64,7 +64,7 @@ class Candidates:
         n_way: int,
         callback: Callable[[int, int], None] | None,
     ) -> Candidates:
-        """With images whose features are computed here, once for each backbone."""
+        """With images, whose features are computed here, once per backbone."""
         methods = self._of(METHODS)
         backbones = _backbones(backbone, methods)
         embedded: dict[FeatureExtractor, TrainingImages] = {}
@@ -83,7 +83,7 @@ class Candidates:
         return self
 
     def on_features(self, data: TrainingImages, methods: Sequence[str]) -> Candidates:
-        """With images whose features are there."""
+        """With images whose features are already computed."""
         for method in self._of(methods):
             if self._suits(method, data.backbone):
                 self.adapters[method] = make_adapter(method, data, self.static)
@@ -94,7 +94,7 @@ class Candidates:
         return tuple(methods) if self.method == "auto" else (self.method,)
 
     def _suits(self, method: str, backbone: FeatureExtractor) -> bool:
-        """Whether a method takes part; if not, the reason is kept."""
+        """Whether a method can be used; if not, the reason is stored."""
         reason = can_adapt(method, backbone, self.static)
         if reason is not None:
             self._leave_out(method, backbone, reason)

@@ -37,13 +37,13 @@ from .validation import (
 __all__ = ["FewShotClassifier"]
 
 Callback = Callable[[str, int, int], None]
-"""Gets what is counted, ``"images"`` or ``"fits"``, how many are done, and the total."""
+"""Takes what is counted, ``"images"`` or ``"fits"``, how many are done, and the total."""
 _BATCH = 64
-_SEEDS = (-(2**63), 2**64 - 1)  # what PyTorch takes
+_SEEDS = (-(2**63), 2**64 - 1)  # the range that PyTorch accepts
 
 
 class FewShotClassifier:
-    """Learns to classify images from a few examples of each class.
+    """A classifier that learns from a few examples of each class.
 
     Images are a list of paths, PIL images or uint8 arrays ``(H, W)`` or ``(H, W, 3)``, or a tensor
     ``(N, C, H, W)`` of uint8 or of floats from 0 to 1. Sizes may differ. Labels are any hashable
@@ -56,28 +56,28 @@ class FewShotClassifier:
             ``"laplace"``: the same, with a prior from the classifier that the backbone was trained
             with. They are the few-shot methods of the same names. ``"ensemble"``: linear and ridge,
             averaged; ``"blocks"``: all weights of the last blocks and a classifier are tuned;
-            ``"auto"``: ensemble, unless another one is better in cross-validation beyond doubt.
+            ``"auto"``: ensemble, unless another one is clearly better in cross-validation.
         backbone: what :func:`~neural_similarity.adapt.load_backbone` takes, or a
-            :class:`~neural_similarity.adapt.FeatureExtractor`. None is the best that is installed
+            :class:`~neural_similarity.adapt.FeatureExtractor`. None is the best one installed
             (:func:`~neural_similarity.adapt.default_backbone`): a network trained on ImageNet, or
-            the shipped dynamic network, and for method static its plain twin. Method dynamic has
+            the shipped dynamic network, and for method static its plain twin. Method dynamic uses
             the shipped dynamic network.
-        folds: folds of cross-validation; 1 skips it.
+        folds: number of cross-validation folds; 1 skips cross-validation.
         seed: seed of the division into folds.
-        structure, scope: of method static alone, as of
+        structure, scope: for method static only, as in
             :class:`~neural_similarity.StaticSimilarity`. None is ``"unconstrained"`` and
             ``"layer"``.
-        layers: of method static alone: the layers that get a similarity. A number is a share of
-            them, counted from the last one; a text or a list is as ``target_modules`` of
+        layers: for method static only: the layers that get a similarity. A number is a share of
+            them, counted from the last one; a string or a list is as ``target_modules`` of
             :class:`~neural_similarity.StaticSimilarity`. None is the last third.
 
     Attributes:
         classes_: the labels, sorted.
-        method_: the method that was chosen.
+        method_: the chosen method.
         cross_validation_: an estimate of the accuracy on new images
             (:class:`~neural_similarity.adapt.CrossValidation`).
-        model_: an ``nn.Module`` from preprocessed images to scores; their softmax is the
-            probability of each class.
+        model_: an ``nn.Module`` from preprocessed images to scores; their softmax gives the class
+            probabilities.
         preprocessing_: how images are prepared for it.
 
     Example:
@@ -126,7 +126,7 @@ class FewShotClassifier:
         Args:
             images: the images.
             labels: their labels.
-            callback: is called with ``"images"`` while features are computed and then with
+            callback: called with ``"images"`` while features are computed and then with
                 ``"fits"`` during cross-validation, each time with the number done and the total.
         """
         self._check_settings()
@@ -145,15 +145,15 @@ class FewShotClassifier:
         methods: Sequence[str] = METHODS,
         callback: Callback | None = None,
     ) -> Self:
-        """Learn from images whose features were computed before.
+        """Learn from images whose features are already computed.
 
-        The backbone is that of the images, whatever the constructor names.
+        The backbone is the one that computed them, not the constructor's.
 
         Args:
             data: what :func:`~neural_similarity.adapt.embed_images` returns.
             classes: the label of every number in ``data.labels``.
-            methods: those that method ``"auto"`` chooses from.
-            callback: is called with ``"fits"``, the number done and the total.
+            methods: those that ``"auto"`` chooses from.
+            callback: called with ``"fits"``, the number done and the total.
         """
         self._check_settings()
         candidates = Candidates(self.method, self._static_options()).on_features(data, methods)
@@ -174,17 +174,17 @@ class FewShotClassifier:
         return self._predictions(images).probabilities.numpy()
 
     def is_known(self, images: Sequence[Any] | Tensor) -> NDArray[np.bool_]:
-        """Whether each image is like one of the classes, or else none of these.
+        """Whether each image is like one of the classes; if not, it is none of them.
 
-        Of new images of the classes, some 95 % are (:class:`~neural_similarity.adapt.Rejection`).
-        Without cross-validation nothing is known about that, and all are.
+        About 95 % of new images of the classes are (:class:`~neural_similarity.adapt.Rejection`).
+        Without cross-validation this cannot be tested, and all images count as known.
         """
         return self._predictions(images).is_known.numpy()
 
     def predict_files(
         self, files: Sequence[str | os.PathLike[str]]
     ) -> list[Prediction | DataError]:
-        """The result for each image file, or the reason why it cannot be read.
+        """The result for each image file, or why it cannot be read.
 
         All files are read at once: pass them in batches.
         """
@@ -203,7 +203,7 @@ class FewShotClassifier:
         return predictions.scores, predictions.features
 
     def adapted(self) -> Adapted:
-        """Everything that was learned, and the training images."""
+        """The fitted classifier, and the training images."""
         self._check_fitted()
         settings = {k: _check.plain_number(v) for k, v in self.get_params().items()}
         return Adapted(
@@ -212,7 +212,7 @@ class FewShotClassifier:
         )  # fmt: skip
 
     def save(self, folder: str | os.PathLike[str], force: bool = False) -> None:
-        """Write the fitted classifier to a folder, which appears whole or not at all."""
+        """Write the fitted classifier to a folder, completely or not at all."""
         save_adapted(self.adapted(), folder, force)
 
     @classmethod
@@ -223,8 +223,8 @@ class FewShotClassifier:
     ) -> Self:
         """The classifier in a folder of :meth:`save`.
 
-        ``backbone`` is needed only if it was a ``module:function`` or a module: that is code, which
-        a file cannot contain. The examples in the folder are read when they are needed.
+        ``backbone`` is needed only if it was a ``module:function`` or a module: a file cannot
+        contain code. The examples in the folder are read only when needed.
         """
         adapted = load_adapted(folder, backbone)
         classifier = cls(**{**adapted.settings, "backbone": adapted.backbone})
@@ -236,7 +236,7 @@ class FewShotClassifier:
         return classifier
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments, by the protocol of scikit-learn."""
+        """The constructor's arguments, following scikit-learn's protocol."""
         return {name: getattr(self, name) for name in _parameters(type(self))}
 
     def set_params(self, **params: Any) -> Self:
@@ -247,7 +247,7 @@ class FewShotClassifier:
         return self
 
     def __sklearn_tags__(self) -> Any:
-        # Only scikit-learn calls this, so it is installed.
+        # Only scikit-learn calls this, so it must be installed.
         from sklearn.utils import ClassifierTags, Tags, TargetTags
 
         target = TargetTags(required=True)
@@ -287,7 +287,7 @@ class FewShotClassifier:
     def _learn(
         self, candidates: Candidates, classes: NDArray[Any], callback: Callback | None
     ) -> Self:
-        """Test the methods, choose one, and let it learn from all images."""
+        """Cross-validate the methods, choose one, and train it on all images."""
         adapters = candidates.adapters
         if not adapters:
             reasons = "; ".join(f"{name} {reason}" for name, reason in candidates.left_out.items())

@@ -33,11 +33,11 @@ def write_all(
 
     Args:
         classifier: what to write.
-        dataset: the images that it learned from.
+        dataset: the images that it was trained on.
         folder: where to write.
-        name: the later name of the folder.
-        onnx: whether to write ``model.onnx``, which takes longest.
-        callback: is called with ``"writing"`` or ``"model.onnx"`` when that begins.
+        name: the folder's final name.
+        onnx: whether to write ``model.onnx``, the slowest step.
+        callback: called with ``"writing"`` or ``"model.onnx"`` when that step begins.
     """
     from ..plot import draw_calibration, draw_confusion
 
@@ -67,7 +67,7 @@ def write_all(
 
 
 class _WithDistance(nn.Module):
-    """Scores of images, and how unlike every class they are."""
+    """Scores of images, and their distance from the nearest class."""
 
     def __init__(self, network: AdaptedNetwork, rejection: Rejection) -> None:
         super().__init__()
@@ -110,13 +110,13 @@ def _readme(classifier: FewShotClassifier, preprocessing: Preprocessing, onnx: b
     share = "" if preprocessing.crop == 1 else f"{preprocessing.crop:g} times "
     limit = classifier.model_.largest_distance
     distance = (
-        "`distance`, (N,), says how unlike every class an image is: above\n"
+        "`distance`, (N,), measures how far an image is from the nearest class: above\n"
         f"{limit:.4f} (largest_distance in labels.json) it is none of these classes.\n"
         if limit is not None
         else ""
     )
     network = (
-        f"model.onnx reads `image`, float32 (N, {channels}, {side}, {side}), and returns\n"
+        f"model.onnx takes `image`, float32 (N, {channels}, {side}, {side}), and returns\n"
         f"`scores`, (N, {len(classifier.classes_)}). The largest score is the predicted class;\n"
         "softmax turns scores into probabilities. The classes, in order, are in labels.json and\n"
         f"in the metadata of model.onnx.\n{distance}\n"

@@ -1,8 +1,8 @@
-"""Features on disk, so that the same image does not pass through the same backbone twice.
+"""Features on disk, so that no image passes through the same backbone twice.
 
-A file holds the features of a batch, under the fingerprints of their images; the folder is named
-by the fingerprint of the backbone. Files are only added. Everything in here can be computed again:
-a damaged file is deleted, and a disk that is full costs time and nothing else.
+A file holds the features of a batch, keyed by the fingerprints of the images; the folder is named
+by the fingerprint of the backbone. Files are only added. Everything here can be recomputed: a
+damaged file is deleted, and a full disk only costs time.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .preprocessing import as_picture
 
 __all__ = ["FeatureCache", "backbone_fingerprint", "image_fingerprint", "open_cache"]
 
-_LARGEST = 2**31  # bytes on disk of all backbones together; beyond that nothing is added
+_LARGEST = 2**31  # bytes on disk of all backbones together; above that nothing is added
 
 
 class FeatureCache:
-    """Pairs of features ``(2, D)``, of an image and its mirror image, by the image's fingerprint.
+    """Features ``(2, D)`` of an image and its mirror image, by the image's fingerprint.
 
     Args:
-        folder: where they are kept; None keeps nothing.
+        folder: where they are stored; None stores nothing.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -55,7 +55,7 @@ class FeatureCache:
         return self._pairs.get(fingerprint)
 
     def add(self, fingerprints: list[str], pairs: Tensor) -> None:
-        """Keep the features ``(n, 2, D)`` of these images."""
+        """Store the features ``(n, 2, D)`` of these images."""
         if self.folder is None:
             return
         new = {name: pair.contiguous() for name, pair in zip(fingerprints, pairs, strict=True)}
@@ -83,16 +83,16 @@ class FeatureCache:
 
 
 def open_cache(backbone: FeatureExtractor) -> FeatureCache:
-    """The features of a backbone that earlier calls have computed."""
+    """The features of a backbone that earlier calls computed."""
     return FeatureCache(cache_directory() / "features" / backbone_fingerprint(backbone))
 
 
 @torch.no_grad()
 def backbone_fingerprint(backbone: FeatureExtractor) -> str:
-    """A digest of the weights, of how images are prepared, and of what the network computes.
+    """A digest of the weights, the preprocessing, and the network's output.
 
-    The code of a network is not in its weights, so the length of the features of an image of noise
-    counts too; it is rounded, because sums depend on the number of threads.
+    A network's code is not in its weights, so the length of the features of a noise image counts
+    too. It is rounded, because sums depend on the number of threads.
     """
     digest = hashlib.sha256(repr(backbone.preprocessing).encode())
     for name, tensor in sorted(backbone.module.state_dict().items()):
@@ -104,7 +104,7 @@ def backbone_fingerprint(backbone: FeatureExtractor) -> str:
 
 
 def image_fingerprint(image: Any) -> str:
-    """A digest of the file of an image, or of its pixels if it has no file."""
+    """A digest of an image file, or of its pixels if it has no file."""
     if isinstance(image, str | os.PathLike):
         with open_regular(image) as file:
             return hashlib.sha256(file.read()).hexdigest()

@@ -19,7 +19,7 @@ _LOGGER = logging.getLogger("neural_similarity")
 
 
 def read_classes(folder: Path) -> FolderSet:
-    """The images in a folder that has a folder per class; damaged ones are skipped."""
+    """The images in a folder with a folder per class; damaged ones are skipped."""
     if not folder.is_dir():
         raise DataError(f"{folder}: expected a folder with a folder per class, got no folder.")
     names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
@@ -52,7 +52,7 @@ def read_classes(folder: Path) -> FolderSet:
 
 
 def _report_beside(folder: Path) -> None:
-    """Warn of images that lie in no class folder."""
+    """Warn about images outside the class folders."""
     names = sorted(
         path.name
         for path in folder.iterdir()

@@ -1,4 +1,4 @@
-"""The images and labels that users pass to a classifier, of many types, checked."""
+"""Check the images and labels, of many types, that users pass to a classifier."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listed(images: Iterable[Any]) -> list[Any]:
 
 
 def numbered(labels: Sequence[Hashable], images: int) -> tuple[NDArray[Any], Tensor]:
-    """The classes in order, and the index of every label among them."""
+    """The classes in order, and the class index of every label."""
     plain: list[Any] = [
         label.item() if isinstance(label, np.generic | Tensor) else label for label in labels
     ]
@@ -59,7 +59,7 @@ def numbered(labels: Sequence[Hashable], images: int) -> tuple[NDArray[Any], Ten
 
 
 def check_lengths(images: int, labels: int) -> None:
-    """Raise unless there is a label for every image."""
+    """Raise unless there is one label per image."""
     if images != labels:
         raise DataError(
             f"labels: expected one for each of {images} image(s), got {labels} label(s)."
@@ -67,7 +67,7 @@ def check_lengths(images: int, labels: int) -> None:
 
 
 def label_array(classes: Sequence[Any]) -> NDArray[Any]:
-    """An array of the labels unchanged: NumPy would turn mixed types to text, tuples to rows."""
+    """An array of unchanged labels: NumPy would turn mixed types into text, tuples into rows."""
     if len({type(label) for label in classes}) == 1 and isinstance(classes[0], str | int | float):
         return np.array(classes)
     array = np.empty(len(classes), object)

@@ -1,8 +1,8 @@
 """Linear classifiers for a few images of each class.
 
-Unlike in an episode, classes may have different numbers of images. Still every class counts the
-same: an image is weighted by the inverse of the number of images of its class. If all classes have
-equally many, these are the classifiers of the few-shot methods of the same name.
+Unlike in an episode, classes may have different numbers of images. Every class still counts the
+same: an image is weighted by the inverse of its class's size. If all classes have equally many
+images, these are the classifiers of the few-shot methods of the same names.
 
 Shapes: features X ``(n, D)``, labels ``(n,)`` from 0 to ``n_way − 1``.
 """
@@ -24,11 +24,11 @@ __all__ = [
 ]  # fmt: skip
 
 SCALE = 10.0
-"""The factor of scores of unit features, as in the few-shot method ``ridge``."""
+"""The factor of scores of unit-length features, as in the few-shot method ``ridge``."""
 
 
 def class_weights(labels: Tensor, n_way: int) -> Tensor:
-    """A weight for every image, such that all classes count the same; the mean weight is one.
+    """A weight for every image, so that all classes count the same; the mean weight is one.
 
     >>> class_weights(torch.tensor([0, 0, 0, 1]), 2).tolist()
     [0.6666666865348816, 0.6666666865348816, 0.6666666865348816, 2.0]
@@ -38,7 +38,7 @@ def class_weights(labels: Tensor, n_way: int) -> Tensor:
 
 
 def linear(weight: Tensor, bias: Tensor) -> nn.Linear:
-    """A layer with this weight and bias, of their precision."""
+    """A layer with this weight and bias, in their precision."""
     layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
     with torch.no_grad():
         layer.weight.copy_(weight)
@@ -70,10 +70,10 @@ def logistic(features: Tensor, labels: Tensor, n_way: int, mirrored: Tensor) -> 
 
 
 def share_of_ridge(images: float) -> float:
-    """How much ridge regression counts beside logistic regression, with so many images a class.
+    """The weight of ridge regression in the ensemble, given the images per class.
 
     The more images, the better it is. Measured by ``python -m experiments.adapt.shares``, on
-    classes that serve for choices.
+    validation classes.
 
     >>> [share_of_ridge(images) for images in (1, 10, 20, 30)]
     [0.025, 0.25, 0.5, 0.5]
@@ -82,7 +82,7 @@ def share_of_ridge(images: float) -> float:
 
 
 def average(first: nn.Linear, second: nn.Linear, share: float) -> nn.Linear:
-    """Two classifiers as one; ``share`` is the second's, whose weights get the first's length."""
+    """Two classifiers averaged; ``share`` is the second's, rescaled to the first's length."""
     factor = share * first.weight.norm() / second.weight.norm().clamp(min=1e-12)
     return linear(
         (1 - share) * first.weight + factor * second.weight,
@@ -93,7 +93,7 @@ def average(first: nn.Linear, second: nn.Linear, share: float) -> nn.Linear:
 def laplace(
     features: Tensor, labels: Tensor, n_way: int, mirrored: Tensor, base_classifier: Tensor
 ) -> nn.Linear:
-    """The most probable classifier if its rows come from where those of the base classes come from.
+    """The most probable classifier, if its rows have the distribution of the base classes' rows.
 
     By :func:`~neural_similarity.fewshot.methods.classifiers.laplace.fit_laplace`.
     """

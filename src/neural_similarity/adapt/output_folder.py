@@ -16,7 +16,7 @@ __all__ = [
 ]  # fmt: skip
 
 MODEL, LABELS, EXAMPLES = "model.safetensors", "labels.json", "examples.safetensors"
-_MARKS = (MODEL, LABELS)  # by which such a folder is known
+_MARKS = (MODEL, LABELS)  # they identify such a folder
 _FILES = {
     *_MARKS, EXAMPLES, "README.txt", "calibration.png", "confusion.png", "model.onnx",
     "model.onnx.data", "report.html",
@@ -29,7 +29,7 @@ def is_adapted(folder: Path) -> bool:
 
 
 def check_apart(path: Path, images: Path) -> None:
-    """Raise if the folder to write is in the folder of images, where it would count as a class."""
+    """Raise if the output folder is in the image folder, where it would count as a class."""
     if path.resolve().is_relative_to(images.resolve()):
         raise RunError(
             f"{path}: expected a folder outside {images}, got one inside. It would count as a "
@@ -38,7 +38,7 @@ def check_apart(path: Path, images: Path) -> None:
 
 
 def check_output_folder(path: str | os.PathLike[str], force: bool) -> None:
-    """Raise unless the folder is new or empty, or ``force`` is given and all in it is ours."""
+    """Raise unless the folder is new or empty, or ``force`` is given and all files are ours."""
     folder = Path(path)
     settle(folder)
     if not folder.exists() or (folder.is_dir() and not foreign_entries(folder)):
@@ -64,7 +64,7 @@ def check_output_folder(path: str | os.PathLike[str], force: bool) -> None:
 
 @contextmanager
 def output_folder(path: str | os.PathLike[str], force: bool) -> Iterator[Path]:
-    """A new folder, which stands at ``path`` when the block ends well; see ``_io.whole_folder``."""
+    """A new folder, moved to ``path`` if the block succeeds; see ``_io.whole_folder``."""
     check_output_folder(path, force)
     with whole_folder(path, lambda: check_output_folder(path, force)) as folder:
         yield folder

@@ -1,4 +1,4 @@
-"""What an adapted network makes of images: the one place that turns pixels into answers."""
+"""The predictions of an adapted network: the only place that turns pixels into predictions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Predictions:
         scores: ``(N, n_way)``.
         features: ``(N, D)``, what the scores are computed from.
         is_known: bool ``(N,)``: whether an image is like one of the classes. Without a
-            :class:`~neural_similarity.adapt.Rejection` nothing is known about that, and all are.
+            :class:`~neural_similarity.adapt.Rejection` this is unknown, and true for all images.
     """
 
     scores: Tensor
@@ -44,10 +44,10 @@ class Prediction:
 
     Attributes:
         file: its path.
-        picture: uint8 ``(C, S, S)``, as the network reads it.
+        picture: uint8 ``(C, S, S)``, as the network takes it.
         probabilities: ``(n_way,)``.
         features: ``(D,)``.
-        is_known: whether it is like one of the classes, or else none of these.
+        is_known: whether it is like one of the classes; if not, it is none of them.
     """
 
     file: str | os.PathLike[str]
@@ -61,7 +61,7 @@ class Prediction:
 def predict_pixels(
     network: AdaptedNetwork, preprocessing: Preprocessing, pixels: Tensor
 ) -> Predictions:
-    """The results for uint8 images ``(N, C, S, S)``, as ``preprocessing.read`` gives them."""
+    """The results for uint8 images ``(N, C, S, S)``, as ``preprocessing.read`` returns them."""
     features = check_finite(network.features(preprocessing.normalise(pixels)))
     rejection = network.rejection
     known = rejection.accepts(features) if rejection else torch.ones(len(features)).bool()

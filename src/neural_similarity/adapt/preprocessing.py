@@ -1,4 +1,4 @@
-"""Prepare any image for a network, in steps that a few lines of NumPy can repeat."""
+"""Prepare any image for a network, in steps that a few lines of NumPy can reproduce."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Preprocessing:
     ``image_size``; then ``(pixel / 255 − mean) / std`` in every channel.
 
     Args:
-        image_size: side in pixels of the images that the network reads.
-        mean, std: of every channel; one number means grey images, three mean colour.
-        crop: share of the shorter side that is used.
+        image_size: side in pixels of the images that the network takes.
+        mean, std: of every channel; one value means grey images, three mean colour.
+        crop: fraction of the shorter side to use.
         interpolation: ``"bilinear"`` or ``"bicubic"``, of Pillow.
 
     Example:

@@ -27,7 +27,7 @@ _MOST_NAMED, _MOST_SHOWN = 4, 24
 def write_adapt_report(
     classifier: FewShotClassifier, dataset: FolderSet, folder: Path, name: Path, onnx: float | None
 ) -> None:
-    """Write ``report.html``; ``folder`` holds the other files, and ``name`` is its later name."""
+    """Write ``report.html``; ``folder`` holds the other files, and ``name`` is its final name."""
     from ..plot import Section, Text, write_report
 
     sections = [
@@ -83,13 +83,14 @@ def _classes(classifier: FewShotClassifier, folder: Path) -> Iterator[Part]:
     )
     yield Picture(
         folder / "calibration.png",
-        "How often predictions are right (up), by how probable they were said to be (right), in "
-        "groups of equally many images. On the line, probabilities can be taken at their word.",
+        "Share of correct predictions (vertical) by predicted probability (horizontal), in groups "
+        "of equally many images. On the dashed line, the two agree: of predictions made with 80% "
+        "probability, 80% are correct.",
     )
 
 
 def _images(classifier: FewShotClassifier, dataset: FolderSet) -> Iterator[Section]:
-    """Pictures to look at: likely wrong labels, copies with different labels, wrong predictions."""
+    """Images to look at: likely wrong labels, copies with different labels, wrong predictions."""
     from ..plot import Gallery, Section, Text
 
     validation, classes = classifier.cross_validation_, classifier.classes_.tolist()
@@ -103,11 +104,11 @@ def _images(classifier: FewShotClassifier, dataset: FolderSet) -> Iterator[Secti
         return Gallery(pictures, [f"{words(r)}: {n}" for r, n in zip(rows, names, strict=True)])
 
     def mistake(row: int) -> str:
-        return f"{labels[row]}, taken for {guesses[row]} ({validation.confidence[row]:.0%})"
+        return f"{labels[row]}, classified as {guesses[row]} ({validation.confidence[row]:.0%})"
 
     suspects = [suspect.row for suspect in validation.suspects]
     if suspects:
-        text = "Cross-validation is sure that these show another class. Are their labels right?"
+        text = "In cross-validation, these clearly looked like another class. Are the labels right?"
         shown = gallery(suspects[:_MOST_SHOWN], mistake)
         yield Section("Likely wrong labels", [Text(_cut(text, suspects)), shown])
     conflicts = [row for group in validation.conflicts for row in group]
@@ -117,7 +118,10 @@ def _images(classifier: FewShotClassifier, dataset: FolderSet) -> Iterator[Secti
         yield Section("Copies with different labels", [Text(_cut(text, conflicts)), shown])
     wrong = [r for r in validation.misclassified(examples.labels).tolist() if r not in suspects]
     if wrong:
-        text = "In the tests, these were taken for another class, the surest mistakes first."
+        text = (
+            "In cross-validation, these were classified as another class, most confident mistakes "
+            "first."
+        )
         shown = gallery(wrong[:_MOST_SHOWN], mistake)
         yield Section("Wrongly classified images", [Text(_cut(text, wrong)), shown])
 
@@ -152,7 +156,7 @@ def _use(
 def predict_command(classifier: FewShotClassifier, folder: Path, images: str = "photo.jpg") -> str:
     """The command that classifies images with the classifier in a folder."""
     source = classifier.backbone_.source or {}
-    # Code of the user is in no file, so it has to be named again.
+    # The user's code is not stored, so it has to be named again.
     code = f" --backbone {shlex.quote(source['name'])}" if source.get("kind") == "factory" else ""
     return f"nsl predict {shlex.quote(str(folder))} {images}{code}"
 

@@ -4,7 +4,7 @@
 
     model.safetensors     the network, and how to build it again
     labels.json           the classes and the preprocessing again, for other programs
-    examples.safetensors  the training images, small, and their features; read only when needed
+    examples.safetensors  training thumbnails and their features; read only when needed
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class Examples(NamedTuple):
     labels: Tensor
     """``(N,)``, indices into the list of classes."""
     features: Tensor
-    """``(N, D)``, of the adapted network."""
+    """``(N, D)``, from the adapted network."""
     names: list[str]
-    """The names of their files; empty for images that came from no file."""
+    """The names of their files; empty for images without a file."""
 
 
 @dataclass(frozen=True, eq=False)
 class Adapted:
-    """Everything that is saved."""
+    """A fitted classifier: everything that is saved."""
 
     network: AdaptedNetwork
     backbone: FeatureExtractor
@@ -82,7 +82,7 @@ class Adapted:
 
 
 def save_adapted(adapted: Adapted, folder: str | os.PathLike[str], force: bool) -> None:
-    """Write the folder, whole or not at all."""
+    """Write the folder, completely or not at all."""
     with output_folder(folder, force) as made:
         write_adapted(adapted, made)
 
@@ -118,7 +118,7 @@ def write_adapted(adapted: Adapted, folder: Path) -> None:
     (folder / LABELS).write_text(json.dumps(labels_json, indent=2) + "\n", encoding="utf-8")
     images, labels, features, names = adapted.examples
     tensors = {"images": images.contiguous(), "labels": labels, "features": features}
-    # save_file would let nobody but its owner read the file.
+    # save_file would make the file readable only by its owner.
     (folder / EXAMPLES).write_bytes(save(tensors, metadata={"names": json.dumps(names)}))
 
 
@@ -126,9 +126,9 @@ def load_adapted(
     folder: str | os.PathLike[str],
     backbone: str | os.PathLike[str] | FeatureExtractor | None = None,
 ) -> Adapted:
-    """What :func:`save_adapted` wrote; ``backbone`` is code that a file cannot contain."""
+    """Read what :func:`save_adapted` wrote; ``backbone`` is code that a file cannot contain."""
     path = Path(folder)
-    with suppress(OSError):  # of a folder that cannot be written
+    with suppress(OSError):  # the folder may be read-only
         settle(path)
     if not (path / MODEL).is_file():
         raise DataError(
@@ -151,7 +151,7 @@ def load_adapted(
         network = AdaptedNetwork(rebuild(found.source, backbone), classifier, found.unit, rejection)
     except NeuralSimilarityError:
         raise
-    except Exception as error:  # a network fails in its own way on options that it never had
+    except Exception as error:  # a network may fail in any way on unknown options
         raise FileFormatError(
             f"{file}: expected the description of a network, got one that cannot be built "
             f"({error!r}). The file is damaged. Adapt again."
@@ -167,20 +167,20 @@ def load_adapted(
 
 @dataclass(frozen=True)
 class _Settings:
-    """The arguments of ``FewShotClassifier``; a backbone is described apart."""
+    """The arguments of ``FewShotClassifier``; the backbone is described separately."""
 
     method: str
     folds: int
     seed: int
     backbone: None
-    structure: str | None = None  # files of earlier versions have none of these
+    structure: str | None = None  # these are not in files of earlier versions
     scope: str | None = None
     layers: float | str | list[str] | None = None
 
 
 @dataclass(frozen=True)
 class _Described:
-    """What the metadata of the model must say."""
+    """What the metadata of the model must contain."""
 
     source: dict[str, Any]
     preprocessing: Preprocessing
@@ -191,7 +191,7 @@ class _Described:
     unit: bool
     features: Count
     cross_validation: dict[str, Any]
-    rejection: bool = False  # files of earlier versions have none
+    rejection: bool = False  # not in files of earlier versions
 
 
 def _read_examples(folder: Path, classes: int) -> Examples:

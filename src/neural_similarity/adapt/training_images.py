@@ -1,4 +1,4 @@
-"""The images of a user and their features, which are computed once for all methods."""
+"""A user's images and their features, which are computed once for all methods."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .preprocessing import in_batches, in_threads, read_all
 __all__ = ["THUMBNAIL", "TrainingImages", "as_array", "embed_images"]
 
 THUMBNAIL = 96
-"""The largest side of the small copies that are kept of images."""
+"""The largest side of the stored thumbnails."""
 _BATCH = 32
-_PASS = 16  # images at once in the network: more of them leave the processor's cache
+_PASS = 16  # images per forward pass: more would not fit the processor's cache
 
 Callback = Callable[[int, int], None]
 
@@ -32,12 +32,12 @@ class TrainingImages:
     """Images, their labels, and what a backbone computes from them.
 
     Attributes:
-        backbone: the network that gave the features.
+        backbone: the network that computed the features.
         images: paths, PIL images or arrays, as the user passed them.
         labels: ``(N,)``, from 0 to ``n_way − 1``.
-        n_way: how many classes there are.
-        features: ``(N, D)``, of the images.
-        mirrored: ``(N, D)``, of the mirror images.
+        n_way: number of classes.
+        features: ``(N, D)``.
+        mirrored: ``(N, D)``, features of the mirror images.
         thumbnails: uint8, ``(N, C, s, s)``, with sides of at most :data:`THUMBNAIL` pixels.
     """
 
@@ -53,12 +53,12 @@ class TrainingImages:
         return len(self.labels)
 
     def pixels(self, rows: Tensor) -> Tensor:
-        """uint8 ``(n, C, S, S)``: the images of these rows, as large as the backbone reads them."""
+        """uint8 ``(n, C, S, S)``: the images of these rows, at the backbone's input size."""
         chosen = [self.images[row] for row in rows.tolist()]
         return read_all(chosen, self.backbone.preprocessing)
 
     def subset(self, rows: Tensor, labels: Tensor) -> TrainingImages:
-        """The images in these rows, with labels of their own, from 0 on."""
+        """The images in these rows, with new labels, from 0."""
         return TrainingImages(
             self.backbone, [self.images[row] for row in rows.tolist()], labels,
             int(labels.max()) + 1, self.features[rows], self.mirrored[rows], self.thumbnails[rows],
@@ -76,12 +76,12 @@ def embed_images(
     """Compute the features of images and of their mirror images, batch by batch.
 
     Args:
-        backbone: the network that gives features.
+        backbone: the network that returns features.
         images: paths, PIL images or arrays.
         labels: ``(N,)``.
-        n_way: how many classes there are.
-        callback: is called with the number of images done and the total.
-        cache: features that were computed earlier are taken from there, new ones are added.
+        n_way: number of classes.
+        callback: called with the number of images done and the total.
+        cache: holds features that were computed earlier; new ones are added.
     """
     store = FeatureCache(None) if cache is None else cache
     features, mirrored, thumbnails = [], [], []

@@ -35,7 +35,7 @@ def teach(
 ) -> None:
     """Teach a model your own classes on a page in the browser.
 
-    Make a class for each thing it should tell apart, drop a few pictures of each, and watch the
+    Make a class for each thing it should recognise, drop a few pictures of each, and watch the
     accuracy on new pictures grow. See which labels look wrong, try it on a picture or the camera,
     and take the model away as a zip with ONNX inside.
 

@@ -3,12 +3,12 @@
 The main names:
 
 - :func:`open_project`: a :class:`Project`, a plain folder with a folder per class that the page
-  changes and ``nsl adapt`` reads. A :class:`RefusedError` says in a sentence why something
+  changes and ``nsl adapt`` reads. A :class:`RefusedError` explains in a sentence why something
   cannot be done.
-- :class:`Engine`: a thread that computes features as pictures arrive and learns from the newest
-  ones; what it learned is a :class:`Lesson`.
-- ``page.server.serve`` and ``page.server.create_app``: the page itself, for which the extra
-  ``page`` is needed.
+- :class:`Engine`: a thread that computes features as pictures arrive and trains on the newest
+  ones; the result is a :class:`Lesson`.
+- ``page.server.serve`` and ``page.server.create_app``: the page itself, which need the extra
+  ``page``.
 """
 
 from .engine import Engine, Lesson

@@ -1,4 +1,4 @@
-"""What the page says when it cannot do what it was asked."""
+"""The error for requests that the page cannot fulfil."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["RefusedError"]
 
 
 class RefusedError(NeuralSimilarityError, ValueError):
-    """A request that cannot be done; the message is one sentence that the page shows.
+    """A request that cannot be fulfilled; the message is one sentence that the page shows.
 
     Args:
         message: the sentence.
-        status: the status of the answer, as in HTTP: 400 wrong, 404 not there, 409 taken, 413 too
-            large, 415 no picture.
+        status: the HTTP status: 400 bad request, 404 not found, 409 conflict, 413 too
+            large, 415 not a picture.
     """
 
     def __init__(self, message: str, status: int = 400) -> None:

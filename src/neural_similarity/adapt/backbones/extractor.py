@@ -1,4 +1,4 @@
-"""A network that gives features, together with the images it reads."""
+"""A network that returns features, together with its preprocessing."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ class FeatureExtractor:
     """A network from images to features, and how images are prepared for it.
 
     Args:
-        module: reads ``(N, C, S, S)`` and returns features; it is used as it is, in evaluation
-            mode.
+        module: takes ``(N, C, S, S)`` and returns features; it is used as is, in evaluation mode.
         preprocessing: how images are prepared.
         name: its name in messages and reports.
-        source: how to build the module again, for files; None if that is unknown.
+        source: how to build the module again, for files; None if unknown.
         card: a description for people: data, recipe, results, limits.
         base_classifier: the classifier that the module was trained with, ``(classes, D + 1)``: a
             row of weights for each base class, then its bias, as
             :func:`~neural_similarity.fewshot.methods.classifiers.laplace.classifier_rows` returns
-            them. It reads the module's features as they are. Method ``laplace`` needs it; None if
-            it is unknown.
+            them. It takes the module's features unscaled. Method ``laplace`` needs it; None if
+            unknown.
     """
 
     module: nn.Module = field(repr=False)
@@ -40,6 +39,6 @@ class FeatureExtractor:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """``(C, S, S)`` of the images that the module reads."""
+        """``(C, S, S)`` of the images that the module takes."""
         side = self.preprocessing.image_size
         return self.preprocessing.channels, side, side

@@ -48,11 +48,11 @@ def save_backbone(
     card: str = "",
     half: bool = False,
 ) -> None:
-    """Write a network without its classifier to a safetensors file, which appears whole.
+    """Write a network without its classifier to a safetensors file, atomically.
 
     Args:
         path: the file.
-        module: the network; merge static similarities before.
+        module: the network; merge static similarities first.
         source: how to build it again, from :func:`network_source`.
         preprocessing: how images are prepared.
         card: a description for people: data, recipe, results, limits.
@@ -115,7 +115,7 @@ def build_network(source: Mapping[str, Any]) -> nn.Module:
         names = build(_Layers, similarity, "similarity", FileFormatError, others=True).layers
         layers = "|".join(re.escape(name) for name in names)
         config = replace(DynamicSimilarity.from_config(similarity), target_modules=layers)
-    with torch.random.fork_rng():  # so that the caller's random numbers stay the same
+    with torch.random.fork_rng():  # leaves the caller's random numbers unchanged
         model = create_model(
             network.model,
             1,
@@ -130,9 +130,9 @@ def build_network(source: Mapping[str, Any]) -> nn.Module:
 
 
 def in_fast_layout(module: nn.Module) -> nn.Module:
-    """The network, whose convolutions now keep the channels of a position together in memory.
+    """The network, its convolutions now in channels-last memory layout.
 
-    Depthwise convolutions are half as fast again with it. Results change by rounding alone.
+    Depthwise convolutions are 1.5 times as fast with it. Results change only by rounding.
     """
     for parameter in module.parameters():
         if parameter.dim() == 4:
@@ -143,12 +143,12 @@ def in_fast_layout(module: nn.Module) -> nn.Module:
 def read_backbone(
     path: str | os.PathLike[str],
 ) -> tuple[nn.Module, dict[str, Any], Preprocessing, str]:
-    """Network, source, preprocessing and card from a file of :func:`save_backbone`."""
+    """The network, source, preprocessing and card from a file of :func:`save_backbone`."""
     values = read_description(Path(path), _KIND)
     described = build(_Described, values, path, FileFormatError, others=True)
     try:
         module = build_network(described.source)
-    except Exception as error:  # a network fails in its own way on options that it never had
+    except Exception as error:  # a network may fail in any way on unknown options
         raise FileFormatError(
             f"{path}: expected the description of a network, got one that cannot be built "
             f"({' '.join(str(error).split())})."
@@ -159,7 +159,7 @@ def read_backbone(
 
 @dataclass(frozen=True)
 class _Described:
-    """What the metadata of a backbone file must say."""
+    """What the metadata of a backbone file must contain."""
 
     source: dict[str, Any]
     preprocessing: Preprocessing
@@ -189,7 +189,7 @@ def write_described(
     if half:
         module = copy.deepcopy(module)
         for tensor in (*module.parameters(), *module.buffers()):
-            # Statistics and biases are few, and some are too large or too small for half.
+            # Statistics and biases are few, and some exceed the range of half precision.
             if tensor.is_floating_point() and tensor.dim() > 1:
                 tensor.data = tensor.data.half()
     described = {**metadata, "kind": kind, "version": _VERSION}

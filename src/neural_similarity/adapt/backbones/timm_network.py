@@ -1,4 +1,4 @@
-"""Feature extractors from the package timm, which is imported only when one is asked for."""
+"""Feature extractors from the package timm, which is imported only when needed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _import_timm() -> Any:
     try:
         timm: Any = import_module("timm")
         import_module("timm.data")
-    except Exception as error:  # what it is built on may fail in any way
+    except Exception as error:  # its dependencies may fail in any way
         raise RunError(
             f"backbone: expected the package timm, got {type(error).__name__}: {error}. Install "
             f"it, or use another backbone: the folder of a run, a backbone file or "

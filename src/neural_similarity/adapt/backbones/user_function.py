@@ -1,4 +1,4 @@
-"""Feature extractors from a function of the user, named as ``module:function``."""
+"""Feature extractors from a user's function, given as ``module:function``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def extractor_from_function(
 ) -> FeatureExtractor:
     """The network that a function returns, without classifier.
 
-    The function may return a :class:`FeatureExtractor`. Otherwise the user says what it reads.
+    The function may return a :class:`FeatureExtractor`. Otherwise the user gives the preprocessing.
     """
     result = _call(spec)
     if isinstance(result, FeatureExtractor):
@@ -47,7 +47,7 @@ def extractor_from_function(
 
 
 def network_of_function(spec: str, classifier: str | None) -> nn.Module:
-    """The module of :func:`extractor_from_function` again; ``classifier`` is in its source."""
+    """The module of :func:`extractor_from_function` anew; ``classifier`` is in its source."""
     result = _call(spec)
     if isinstance(result, FeatureExtractor):
         return _named(result, spec, classifier).module
@@ -55,7 +55,7 @@ def network_of_function(spec: str, classifier: str | None) -> nn.Module:
 
 
 def _named(extractor: FeatureExtractor, spec: str, classifier: str | None) -> FeatureExtractor:
-    """The user's extractor; a source of its own tells how to build it without the function."""
+    """The user's extractor; if it has its own source, the function is not needed again."""
     if classifier is None and extractor.source is not None:
         return extractor
     module = extractor.module
@@ -67,7 +67,7 @@ def _named(extractor: FeatureExtractor, spec: str, classifier: str | None) -> Fe
 
 def _call(spec: str) -> nn.Module | FeatureExtractor:
     """What the function of ``module:function`` returns; its errors are reported."""
-    # What their code prints must not mix with what a command prints for other programs.
+    # Keep what their code prints out of a command's output.
     with redirect_stdout(sys.stderr):
         function = _import_function(spec)
     if not callable(function):
@@ -109,7 +109,7 @@ def _import_function(spec: str) -> Any:
 
 
 def _import_hint(module: str, error: Exception) -> str:
-    """What to do about a module that is not found."""
+    """What to do if a module is not found."""
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return ""
     if not f"{module}.".startswith(f"{error.name}."):

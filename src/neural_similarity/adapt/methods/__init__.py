@@ -1,9 +1,9 @@
 """The methods that adapt a backbone to images of new classes; each ends in a linear classifier.
 
-Each is the few-shot method of the same name: on equally many images of every class it gives the
-same scores. ``proto`` works on features of unit length here, and its scores are multiplied by
+Each is the few-shot method of the same name, and gives the same scores if all classes have equally
+many images. But ``proto`` uses unit-length features here, and its scores are multiplied by
 :data:`~neural_similarity.adapt.linear_heads.SCALE`; ``linear`` and ``laplace`` also learn from
-mirror images. Three are exceptions: ``ensemble`` averages ``linear`` and ``ridge``; for ``static``
+mirror images. Three methods differ: ``ensemble`` averages ``linear`` and ``ridge``; for ``static``
 see :mod:`~neural_similarity.adapt.methods.static`, for ``blocks``
 :mod:`~neural_similarity.adapt.methods.blocks`.
 """
@@ -45,17 +45,17 @@ __all__ = [
 ]
 
 METHODS = ("ensemble", "linear", "ridge", "proto", "laplace", "dynamic", "static", "blocks")
-"""The first is preferred, unless another one is better beyond doubt."""
+"""The first is preferred, unless another one is clearly better."""
 TUNING = ("static", "blocks")
-"""Those that tune the network itself; it is plain then, whatever similarity it had."""
+"""Those that tune the network itself; it is then plain, whatever similarity it had."""
 
-_MOST_WORK = 1e8  # multiply-adds of an image in what is tuned, above which a fit takes minutes
+_MOST_WORK = 1e8  # multiply-adds per image in the tuned part, above which a fit takes minutes
 
 
 def make_adapter(method: str, data: TrainingImages, static: StaticOptions | None = None) -> Adapter:
     """One of :data:`METHODS` on the images and their features.
 
-    ``static`` has the options of the method of that name.
+    ``static`` are the options of method ``static``.
     """
     if method == "static":
         return StaticAdapter(data, static or StaticOptions())
@@ -70,7 +70,7 @@ def make_adapter(method: str, data: TrainingImages, static: StaticOptions | None
     if method == "ridge":
         return _ridge(data)
     if method == "laplace":
-        rows = cast(Tensor, data.backbone.base_classifier)  # can_adapt has asked for it
+        rows = cast(Tensor, data.backbone.base_classifier)  # can_adapt has checked it
         make = partial(heads.laplace, base_classifier=rows)
         return HeadAdapter(data, make, unit=False, mirrors=True)
     assert method == "proto"
@@ -78,7 +78,7 @@ def make_adapter(method: str, data: TrainingImages, static: StaticOptions | None
 
 
 def share_fits(adapters: Mapping[str, Adapter]) -> None:
-    """Let the ensemble ask the methods that it is made of, if these are here: none fits twice."""
+    """Let the ensemble use the fits of its methods if they are here: none is fitted twice."""
     ensemble = adapters.get("ensemble")
     if isinstance(ensemble, EnsembleAdapter):
         for name in ("linear", "ridge"):
@@ -98,7 +98,7 @@ def _ridge(data: TrainingImages) -> HeadAdapter:
 def can_adapt(
     method: str, backbone: FeatureExtractor, static: StaticOptions | None = None
 ) -> str | None:
-    """What a method needs that a backbone lacks, as in "needs ..."; None if it works."""
+    """What a method needs and a backbone lacks, as "needs ..."; None if nothing is missing."""
     if method == "laplace":
         return _no_prior(backbone)
     dynamic = any(isinstance(part, DynamicLayer) for part in backbone.module.modules())
@@ -123,7 +123,7 @@ def can_adapt(
 
 
 def takes_long(method: str, backbone: FeatureExtractor) -> str | None:
-    """The reason why method auto skips a method: its tuning takes minutes. None if it does not."""
+    """Why ``auto`` skips a method: its tuning takes minutes. None if it does not."""
     choose = f"choose it with --method {method}, or method={method!r}"
     if method == "blocks":
         return f"takes minutes on most backbones; {choose}"
@@ -151,7 +151,7 @@ def _no_layers(backbone: FeatureExtractor) -> str | None:
 
 
 def _tuned_work(backbone: FeatureExtractor) -> int:
-    """Multiply-adds (MACs) of the convolutions for an image, from the first tuned block upwards.
+    """Multiply-adds (MACs) per image of the convolutions, from the first tuned block upwards.
 
     ``convert.multiply_adds`` counts all layers, but its imports take seconds.
     """

@@ -1,4 +1,4 @@
-"""Adam in a few lines: PyTorch's optimisers import its compiler, which takes seconds."""
+"""Adam in a few lines: PyTorch's optimisers import the compiler, which takes seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Adam:
     """Steps of Adam (`Kingma and Ba, 2015 <https://arxiv.org/abs/1412.6980>`_), as in PyTorch.
 
     Args:
-        tensors: they are changed in place.
+        tensors: changed in place.
         rates: the learning rate of each.
     """
 
@@ -28,7 +28,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, slopes: Sequence[Tensor], share: float = 1.0) -> None:
-        """Take a step down these gradients, at this share of the learning rates."""
+        """Take a step down these gradients, at this fraction of the learning rates."""
         self.steps += 1
         first, second = (1 - beta**self.steps for beta in _BETAS)
         lists = (self.tensors, self.rates, self.means, self.squares, slopes)

@@ -1,4 +1,4 @@
-"""What every method that adapts a backbone is, and the network that it ends in."""
+"""The base class of the methods that adapt a backbone, and the network that they produce."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _BATCH = 64
 class AdaptedNetwork(nn.Module):
     """Images to scores: a backbone and a linear layer on its features.
 
-    The softmax of the scores is the probability of each class.
+    The softmax of the scores gives the class probabilities.
 
     Args:
         backbone: images to features.
         classifier: features to scores.
         unit: whether the features are scaled to unit length.
-        rejection: says which images are none of the classes; None if that is unknown.
+        rejection: decides which images are none of the classes; None if unknown.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class AdaptedNetwork(nn.Module):
 
     @property
     def largest_distance(self) -> float | None:
-        """The distance above which an image is none of the classes; None if that is unknown."""
+        """The distance above which an image is none of the classes; None if unknown."""
         return None if self.rejection is None else self.rejection.threshold.item()
 
     def features(self, images: Tensor) -> Tensor:
@@ -56,15 +56,15 @@ class AdaptedNetwork(nn.Module):
 
 @dataclass(eq=False)
 class Adapter:
-    """A method on the images of a user and their features.
+    """A method, with a user's images and their features.
 
-    ``fit`` changes no tensor: what it learns is its result.
+    ``fit`` changes no tensor: it returns what it learned.
     """
 
     data: TrainingImages
 
     def fit(self, rows: Tensor) -> Any:
-        """The parameters that are learned from the images in these rows."""
+        """The parameters learned from the images in these rows."""
         raise NotImplementedError
 
     def scores(self, learned: Any, rows: Tensor) -> Tensor:
@@ -72,12 +72,12 @@ class Adapter:
         raise NotImplementedError
 
     def network(self, learned: Any) -> AdaptedNetwork:
-        """A new network that gives these scores."""
+        """A new network that computes these scores."""
         raise NotImplementedError
 
     @torch.no_grad()
     def features_in(self, network: AdaptedNetwork) -> Tensor:
-        """The features ``(N, D)`` of all images in a network of :meth:`network`."""
+        """The features ``(N, D)`` of all images in a network returned by :meth:`network`."""
         normalise = self.data.backbone.preprocessing.normalise
         parts = torch.arange(len(self.data)).split(_BATCH)
         return torch.cat([network.features(normalise(self.data.pixels(part))) for part in parts])

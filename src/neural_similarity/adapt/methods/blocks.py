@@ -1,8 +1,8 @@
 """Method ``blocks``: the weights of the last layers and a classifier, by gradient descent.
 
-It needs some images: in ``python -m experiments.adapt`` the way "last blocks", which is the same at
-other learning rates, is worse than a classifier alone with five images a class, and better with
-ten. The settings here were chosen there, on classes that serve for choices.
+It needs enough images: in ``python -m experiments.adapt``, "last blocks" (the same method with
+other learning rates) is worse than a classifier alone with five images per class, and better with
+ten. The settings were chosen there, on validation classes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _EPOCHS, _BATCH, _RATE = 20, 16, 3e-4
 
 @dataclass(eq=False)
 class BlocksAdapter(UpperPartAdapter):
-    """The weights of the last layers and a classifier on unit features.
+    """The weights of the last layers and a classifier on unit-length features.
 
-    It learns from images and from their mirror images. BatchNorm keeps its statistics.
+    Mirror images are used too. BatchNorm keeps its statistics.
 
     Args:
         data: the images and their features.
@@ -78,7 +78,7 @@ class BlocksAdapter(UpperPartAdapter):
 
     @property
     def _length(self) -> float:
-        """The length of the features that the classifier reads, so that entries are about one."""
+        """The length of the classifier's input features: their entries are then about one."""
         return float(self.data.features.shape[1] ** 0.5)
 
     def _scores(self, tensors: Tensors, maps: Tensor) -> Tensor:
@@ -87,9 +87,9 @@ class BlocksAdapter(UpperPartAdapter):
 
 
 def _last_layers(module: nn.Module, image: Tensor) -> list[str]:
-    """The last layers with weights that run for an image, and those that run between and after.
+    """The last layers with weights that run on an image, and those that run between and after.
 
-    A layer is a module with parameters and without modules of its own but parametrizations.
+    A layer is a module that has parameters, and no child modules except parametrizations.
     """
     names = {
         part: name
@@ -113,7 +113,7 @@ def _last_layers(module: nn.Module, image: Tensor) -> list[str]:
 
 
 def _tuned_names(module: nn.Module, layers: list[str], image: Tensor) -> list[str]:
-    """The parameters of the layers that change its output, apart from those with two names."""
+    """The parameters of the layers that affect the output, except those with two names."""
     names: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)

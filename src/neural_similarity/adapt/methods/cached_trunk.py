@@ -1,9 +1,9 @@
-"""The upper part of a network, on maps of the lower part that are computed once.
+"""The upper part of a network, on feature maps of the lower part that are computed once.
 
-If only late layers learn, the maps below them stay the same, in every epoch and every fold. Which
-module is the last of the lower part is found by trying: modules before it are skipped, it returns
-its stored output, and the network must give the same features as before. So any network works whose
-data flow has such a point, and others are computed as a whole.
+If only late layers learn, the maps below them stay the same, in every epoch and every fold. The
+last module of the lower part is found by trial: modules before it are skipped, it returns its
+stored output, and the network must return the same features as before. This works for any network
+whose data flow has such a point; others are computed as a whole.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from torch import Tensor, nn
 
 __all__ = ["CachedTrunk"]
 
-_FURTHER = 3  # modules below a possible cut that may be better, as their output is smaller
+_FURTHER = 3  # modules below a possible cut that may be better, because their output is smaller
 _PROBES = 2
 
 
 class CachedTrunk(nn.Module):
-    """A network that starts in the middle, from what its lower part has computed.
+    """A network that starts in the middle, from the output of its lower part.
 
     Args:
-        module: a network of images in evaluation mode; it is used as it is.
-        layers: the names of layers that may change. They belong to the upper part.
+        module: an image network in evaluation mode; it is used as is.
+        layers: the names of the layers that may change. They belong to the upper part.
         image_shape: ``(C, H, W)``.
 
     Attributes:
@@ -74,7 +74,7 @@ class CachedTrunk(nn.Module):
 
     @torch.no_grad()
     def lower(self, images: Tensor) -> Tensor:
-        """What the lower part makes of images; images themselves without a cut."""
+        """The lower part's output for images; the images themselves if there is no cut."""
         if self.cut is None:
             return images
         outputs: list[Tensor] = []
@@ -90,9 +90,9 @@ class CachedTrunk(nn.Module):
         return outputs[0]
 
     def _cut_at(self, name: str, before: list[str], probe: Tensor, least: int | None) -> int | None:
-        """Store the output of this module, if that is half as large and features stay the same.
+        """Store the output of this module, if it is half as large and the features stay the same.
 
-        Returns its size then.
+        Returns its size in that case.
         """
         upper, stored = copy.deepcopy(self.whole), _Stored()
         _replace(upper, name, stored)
@@ -119,7 +119,7 @@ class _ReachedError(Exception):
 
 
 class _Stored(nn.Module):
-    """Returns what it was given before, whatever it reads."""
+    """Returns what was stored, whatever the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ def _replace(module: nn.Module, name: str, new: nn.Module) -> None:
 
 
 def _finished_before(module: nn.Module, layers: Collection[str], probe: Tensor) -> list[str]:
-    """The largest modules that are run once, and end before the first of the layers begins.
+    """The largest modules that run once, and end before the first of the layers begins.
 
     They are in the order in which they end.
     """

@@ -18,14 +18,14 @@ __all__ = ["EnsembleAdapter", "HeadAdapter"]
 
 @dataclass(eq=False)
 class HeadAdapter(Adapter):
-    """A linear classifier on features that do not change, so they are computed once.
+    """A linear classifier on features that do not change, computed once.
 
-    The last classifier is remembered: the ensemble asks for it again.
+    The last classifier is cached for the ensemble.
 
     Args:
         data: the images and their features.
-        make: the classifier, from features, labels and the number of classes, and with ``mirrors``
-            also from the features of the mirror images.
+        make: fits the classifier to features, labels and the number of classes; with ``mirrors``,
+            also to the features of the mirror images.
         unit: whether the features are scaled to unit length.
         mirrors: whether it also learns from mirror images.
     """
@@ -64,7 +64,7 @@ class HeadAdapter(Adapter):
 
 @dataclass(eq=False)
 class EnsembleAdapter(Adapter):
-    """Logistic and ridge regression on unit features, averaged: one classifier again.
+    """Logistic and ridge regression on unit-length features, averaged into one classifier.
 
     Args:
         data: the images and their features.

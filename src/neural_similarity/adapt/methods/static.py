@@ -1,9 +1,9 @@
 """Method ``static``: similarities of late layers and a classifier are tuned together, then merged.
 
-It starts with the classifier of method ``linear``. A part of the images is kept apart, and says
-after how many steps the similarities are best, which may be none. At last ``linear`` fits the
-classifier to all images again. The few-shot method of the same name is the paper's: on all layers,
-for a fixed number of steps.
+It starts with the classifier of method ``linear``. Some of the images are held out: they decide
+after how many steps the similarities are best, possibly none. Finally ``linear`` refits the
+classifier to all images. The few-shot method of the same name is the paper's: on all layers, for a
+fixed number of steps.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class StaticOptions:
     """What method ``static`` tunes, and how.
 
     Args:
-        structure, scope: as of :class:`~neural_similarity.StaticSimilarity`.
-        layers: which layers get a similarity. A number: the last ones, as a share of those where
-            the network wants one, at least one. Text or a list: as ``target_modules`` of
+        structure, scope: as in :class:`~neural_similarity.StaticSimilarity`.
+        layers: which layers get a similarity. A number: the last ones, as a share of those that
+            can have one in this network, at least one. Text or a list: as ``target_modules`` of
             :class:`~neural_similarity.StaticSimilarity`. Kernels of a single tap are skipped.
-        image_steps: images that tune similarities, counted again in every epoch.
-        checks: how often images that are kept apart are tested, at equal distances.
-        batch_size: images a step.
-        lr: learning rate of the similarities, by Adam; it falls to zero along a line.
+        image_steps: number of images used for tuning, counting repetitions.
+        checks: how often the held-out images are tested, at equal intervals.
+        batch_size: images per step.
+        lr: learning rate of the similarities, with Adam; it falls linearly to zero.
         head_lr: learning rate of the classifier.
     """
 
@@ -80,16 +80,16 @@ class StaticOptions:
             )
 
     def similarity(self, layers: str | list[str] | tuple[str, ...] | None) -> StaticSimilarity:
-        """What these layers get."""
+        """The similarity of these layers."""
         return StaticSimilarity(self.structure, self.scope, target_modules=layers)
 
 
 @dataclass(eq=False)
 class StaticAdapter(UpperPartAdapter):
-    """Static similarities of late layers and a classifier on unit features, then merged.
+    """Static similarities of late layers and a classifier on unit-length features, then merged.
 
-    It learns from images and from their mirror images. BatchNorm keeps its statistics. If no class
-    has two images, nothing can be kept apart, and the similarities stay the identity.
+    Mirror images are used too. BatchNorm keeps its statistics. If no class has two images, nothing
+    can be held out, and the similarities stay the identity.
 
     Args:
         data: the images and their features.
@@ -119,7 +119,7 @@ class StaticAdapter(UpperPartAdapter):
         return AdaptedNetwork(module, classifier, True).eval().requires_grad_(False)
 
     def _tuned(self, rows: Tensor, apart: Tensor) -> Tensors:
-        """The similarities, learned from the images in rows, that are best for those kept apart."""
+        """The similarities learned from the images in rows that are best on the held-out ones."""
         options, labels = self.options, self.data.labels[rows]
         steps = max(1, options.image_steps // min(options.batch_size, len(rows)))
         strength = self._strength(rows)
@@ -152,7 +152,7 @@ class StaticAdapter(UpperPartAdapter):
         return best
 
     def _batches(self, images: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
-        """Which images make up each step: all of them in a new order, again and again."""
+        """The images of each step: all of them in a new order, repeatedly."""
         size, left = min(self.options.batch_size, images), torch.empty(0, dtype=torch.int64)
         for _ in range(steps):
             if len(left) < size:
@@ -164,7 +164,7 @@ class StaticAdapter(UpperPartAdapter):
     def _losses(
         self, similarities: Tensors, rows: Tensor, apart: Tensor, strength: float
     ) -> Tensor:
-        """Cross-entropy of each image that is kept apart, by ``linear`` on the others' features.
+        """Cross-entropy of each held-out image, by ``linear`` on the features of the others.
 
         The losses are weighted so that classes count the same.
         """
@@ -190,7 +190,7 @@ class StaticAdapter(UpperPartAdapter):
 
     @torch.no_grad()
     def _features(self, similarities: Tensors, rows: Tensor, view: int = 0) -> Tensor:
-        """Unit features of images, or of their mirror images (view 1)."""
+        """Unit-length features of images, or of their mirror images (view 1)."""
         parts = [
             self.unit_features(similarities, self.maps[view, part]) for part in rows.split(_BATCH)
         ]
@@ -200,7 +200,7 @@ class StaticAdapter(UpperPartAdapter):
 def _surely_positive(gains: Tensor) -> bool:
     """Whether the mean of the gains is above zero by more than a standard error.
 
-    Of few images some always gain by chance.
+    With few images, some gain by chance.
 
     >>> _surely_positive(torch.tensor([0.1, 0.2])), _surely_positive(torch.tensor([-0.1, 0.2]))
     (True, False)
@@ -210,7 +210,7 @@ def _surely_positive(gains: Tensor) -> bool:
 
 
 def tuned_part(backbone: FeatureExtractor, options: StaticOptions) -> CachedTrunk:
-    """The backbone with similarities, in two parts: the upper one has all of them."""
+    """The backbone with similarities, in two parts; all similarities are in the upper one."""
     module = network_to_tune(backbone)
     layers = options.layers
     if isinstance(layers, int | float):
@@ -223,7 +223,7 @@ def tuned_part(backbone: FeatureExtractor, options: StaticOptions) -> CachedTrun
 
 
 def static_options(method: str, **changes: Any) -> StaticOptions:
-    """The options with these changes, of which None is none; only method static takes any.
+    """The options with these changes, except None; only method static takes any.
 
     >>> static_options("static", structure="orthogonal", layers=None).structure
     'orthogonal'
@@ -241,7 +241,7 @@ def static_options(method: str, **changes: Any) -> StaticOptions:
 
 
 def late_layers(module: nn.Module, share: float) -> list[str]:
-    """The last of the layers where its network wants a similarity, in the network's order."""
+    """The last of the layers that can have a similarity in their network, in network order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkippedLayerWarning)
         attached = attach(copy.deepcopy(module), StaticSimilarity())

@@ -26,12 +26,12 @@ _BATCH = 64
 
 @dataclass(eq=False)
 class UpperPartAdapter(Adapter):
-    """A method whose network changes in its upper part alone: maps below it are computed once.
+    """A method that changes only the upper part of a network: maps below it are computed once.
 
     Attributes:
         trunk: the network in two parts.
-        start: the parameters that are tuned, by their names, with their first values.
-        maps: ``(2, N, ...)``, what the lower part makes of images and of their mirror images.
+        start: the parameters that are tuned, by their names, with their initial values.
+        maps: ``(2, N, ...)``, the lower part's output for images and for their mirror images.
     """
 
     def prepare(self, trunk: CachedTrunk, names: Iterable[str]) -> None:
@@ -49,13 +49,13 @@ class UpperPartAdapter(Adapter):
         self.maps = torch.stack((torch.cat(images), torch.cat(mirrored)))
 
     def subset(self, rows: Tensor, labels: Tensor) -> Self:
-        """The method on the images in these rows, with labels of their own; maps are kept."""
+        """The method on the images in these rows, with new labels; the maps are reused."""
         part = copy.copy(self)
         part.data, part.maps = self.data.subset(rows, labels), self.maps[:, rows]
         return part
 
     def whole_with(self, learned: Tensors) -> nn.Module:
-        """A copy of the whole network with what was learned."""
+        """A copy of the whole network with the learned parameters."""
         module = copy.deepcopy(self.trunk.whole)
         with torch.no_grad():
             for name in self.start:
@@ -63,7 +63,7 @@ class UpperPartAdapter(Adapter):
         return module
 
     def unit_features(self, tensors: Tensors, maps: Tensor) -> Tensor:
-        """Features of unit length, with these parameters in the place of the network's own."""
+        """Features of unit length, with these parameters in place of the network's."""
         own = {f"upper.{name}": tensors[name] for name in self.start}
         features: Tensor = functional_call(self.trunk, own, (maps,))
         return F.normalize(features)

@@ -1,4 +1,4 @@
-"""How good a method is on new images: folds, an accuracy to trust, calibration and rejection."""
+"""How good a method is on new images: folds, accuracy estimate, calibration and rejection."""
 
 from .calibration import Calibration, measure_calibration
 from .cross_validation import CrossValidation, cross_validate

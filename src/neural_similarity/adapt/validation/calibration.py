@@ -1,7 +1,7 @@
-"""Confidence, against how often it is right: temperature, calibration error, reliability diagram.
+"""Confidence against accuracy: temperature, calibration error, reliability diagram.
 
 Paper: Guo et al. (2017), "On Calibration of Modern Neural Networks",
-https://arxiv.org/abs/1706.04599. Bins of equally many images instead of equally wide ones:
+https://arxiv.org/abs/1706.04599. Bins of equal size instead of equal width:
 Nixon et al. (2019), "Measuring Calibration in Deep Learning", https://arxiv.org/abs/1904.01685.
 """
 
@@ -32,13 +32,13 @@ class Bin(NamedTuple):
     confidence: float
     """Their mean confidence."""
     accuracy: float
-    """The share of them that is classified correctly."""
+    """The share classified correctly."""
     images: int
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How well the confidence tells how often the predicted class is right.
+    """How well confidence matches accuracy.
 
     Attributes:
         bins: from the least to the most confident images, equally many in each.
@@ -50,8 +50,8 @@ class Calibration:
     def error(self) -> float:
         """The expected calibration error: the mean of |accuracy − confidence| over the images.
 
-        In bins of few images it is above zero by chance, even if confidences are perfect: in bins
-        of ten images at an accuracy of 80 % by some 10 points.
+        With few images per bin it is above zero by chance, even if confidences are perfect: with
+        ten images per bin and an accuracy of 80 %, by about 10 points.
         """
         images = sum(part.images for part in self.bins)
         return (
@@ -71,12 +71,12 @@ class Calibration:
 def measure_calibration(
     probabilities: Tensor, labels: Tensor, bins: int | None = None
 ) -> Calibration:
-    """Compare the largest probability of every image with whether it is that of its class.
+    """Compare the highest probability of every image with whether that class is correct.
 
     Args:
         probabilities: ``(N, n_way)``.
         labels: ``(N,)``.
-        bins: how many; by default up to ten, with at least ten images in each.
+        bins: number of bins; by default up to ten, with at least ten images in each.
 
     >>> half_sure = torch.tensor([[0.5, 0.5]]).repeat(20, 1)
     >>> measure_calibration(half_sure, torch.zeros(20, dtype=int)).error
@@ -97,9 +97,9 @@ def measure_calibration(
 
 
 def held_out_probabilities(scores: Tensor, labels: Tensor, parts: Tensor) -> Tensor:
-    """Probabilities ``(N, n_way)`` whose temperature was chosen without the image.
+    """Probabilities ``(N, n_way)`` with temperatures fitted without the image.
 
-    The scores of every fold are divided by the temperature that fits the scores of the other folds.
+    The scores of every fold are divided by the temperature fitted to the other folds.
 
     Args:
         scores: ``(N, n_way)``, each by a classifier that was trained without the image.
@@ -114,9 +114,9 @@ def held_out_probabilities(scores: Tensor, labels: Tensor, parts: Tensor) -> Ten
 
 
 def temperature(scores: Tensor, labels: Tensor) -> float:
-    """The divisor of scores for which their softmax fits how often predictions are correct.
+    """The divisor of scores for which their softmax matches how often predictions are correct.
 
-    One more image, with equal weight for every class, keeps it above zero if all are correct.
+    One pseudo-image, with equal weight for every class, keeps it above zero if all are correct.
     """
     if not len(scores):
         return 1.0

@@ -1,8 +1,8 @@
 """The accuracy of a method on new images, estimated by cross-validation.
 
 Every image is scored once by each method, trained without the image. One method is chosen, and
-:mod:`~neural_similarity.adapt.validation.accuracy_estimate` says how good it is on new images. The
-same scores tell how well confidences are calibrated, and which labels are likely wrong.
+:mod:`~neural_similarity.adapt.validation.accuracy_estimate` estimates its accuracy on new images.
+The same scores show how well confidences are calibrated, and which labels are likely wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Method(Protocol):
     """What is tested: an :class:`~neural_similarity.adapt.methods.Adapter`, for example."""
 
     def fit(self, rows: Tensor) -> Any:
-        """What is learned from the images in these rows."""
+        """What it learns from the images in these rows."""
 
     def scores(self, learned: Any, rows: Tensor) -> Tensor:
         """Scores ``(n, n_way)`` of the images in these rows."""
@@ -45,19 +45,19 @@ def cross_validate(
 ) -> CrossValidation:
     """Test every method on images that it was not trained on, and choose one.
 
-    Every method is fitted once a fold. The chosen one is fitted once more a fold, without two
+    Every method is fitted once per fold. The chosen one is fitted once more per fold, without two
     folds, if there are at least three.
 
     Args:
-        adapters: the methods to choose from. The first is chosen, unless another is better beyond
-            doubt (:func:`~neural_similarity.adapt.validation.accuracy_estimate.choose_method`).
+        adapters: the methods to choose from. The first is chosen, unless another is clearly better
+            (:func:`~neural_similarity.adapt.validation.accuracy_estimate.choose_method`).
         labels: ``(N,)``.
-        n_way: how many classes there are.
-        folds: the number of folds, if classes have so many images.
+        n_way: number of classes.
+        folds: the number of folds, if classes have that many images.
         seed: seed of the division.
-        callback: is called with the number of fits done and the total.
+        callback: called with the number of fits done and the total.
         groups: ``(N,)``, the same number for images that stay in one fold, as
-            :func:`~neural_similarity.adapt.near_duplicates` gives it.
+            :func:`~neural_similarity.adapt.near_duplicates` returns it.
     """
     names = list(adapters)
     groups = torch.arange(len(labels)) if groups is None else groups
@@ -88,10 +88,10 @@ def cross_validate(
 def _with_fewer_images(
     method: Method, labels: Tensor, parts: Tensor, callback: Callable[[int], None] | None
 ) -> tuple[Tensor, float]:
-    """How often the method is right without two folds, and the factor of the extrapolation.
+    """How often the method is right when trained without two folds, and the extrapolation factor.
 
     Without fold i and the next one, all images of the two are tested, so most are tested twice. An
-    image of the second fold stays in the training set if its class would be missing there.
+    image of the second fold stays in the training set if its class would otherwise be missing.
     """
     count = int(parts.max()) + 1
     right, tests = torch.zeros(len(labels)), torch.zeros(len(labels))
@@ -167,7 +167,7 @@ def _notes(names: list[str], extrapolated: bool, untested: int, duplicates: int)
     notes = ["Every image was tested by a classifier that was trained without it."]
     if len(names) > 1:
         notes.append(
-            f"The accuracies of the single methods are those of the tests. A small lead is mostly "
+            f"The accuracies of the individual methods are uncorrected. A small lead is mostly "
             f"luck, so {names[0]!r} is chosen unless another method is better by more than two "
             f"standard errors. The accuracy on new images is corrected for the luck of the choice."
         )
@@ -178,7 +178,7 @@ def _notes(names: list[str], extrapolated: bool, untested: int, duplicates: int)
     if duplicates:
         notes.append(
             f"{duplicates} group(s) of near-identical images were kept together, so that none was "
-            "tested by a classifier that had learned from its copy."
+            "tested by a classifier trained on its copy."
         )
     if untested:
         notes.append(

@@ -1,7 +1,7 @@
-"""Images that show nearly the same: the same picture twice, or frames of one video.
+"""Near-identical images: the same picture twice, or frames of one video.
 
-If one of them is tested by a classifier that has learned from the other, the test is too easy. So
-they stay in one fold.
+If one of them is tested by a classifier trained on the other, the test is too easy. So they stay in
+one fold.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import Tensor
 __all__ = ["duplicate_groups", "near_duplicates"]
 
 _SHARE = 0.4
-_SAME = 1e-4  # distance of unit features that differ by rounding
-_FEW = 4  # images of a class, below which its own distances say little
+_SAME = 1e-4  # distance of unit-length features that differ only by rounding
+_FEW = 4  # images of a class, below which its own distances mean little
 
 
 def near_duplicates(
@@ -23,20 +23,20 @@ def near_duplicates(
     """Group numbers ``(N,)``: near-identical images have the same number, others their own.
 
     Two images are near-identical if the distance of their features, scaled to unit length, is below
-    ``share`` times the median distance of two images of a class: of their own classes, or of all
-    classes if that is less. So classes whose images resemble each other are not taken for copies.
+    ``share`` times the median distance between two images of a class: of their own classes, or of
+    all classes if that is less. So classes of similar images are not taken for copies.
 
-    Groups grow pair by pair, from the nearest pair on, and no group gets wider than twice that
-    limit: a chain of images, each similar to the next, does not become one group.
+    Groups grow pair by pair, starting with the nearest pair, and no group gets wider than twice
+    that limit: a chain of images, each similar to the next, does not become one group.
 
-    Measured on photographs of birds with the shipped network: copies that were encoded again or
-    made smaller are at 0.01–0.05 of the median distance, brighter ones at 0.15–0.21, crops and
-    shifts by 4–5 % mostly at 0.2–0.4. Of classes of twenty distinct photographs of CIFAR-100,
-    nine in ten have no pair below 0.48.
+    Measured on photographs of birds with the shipped network: re-encoded or downscaled copies are
+    at 0.01–0.05 of the median distance, brighter ones at 0.15–0.21, crops and shifts by 4–5 %
+    mostly at 0.2–0.4. Of classes of twenty distinct photographs of CIFAR-100, nine in ten have no
+    pair below 0.48.
 
     Args:
         features: ``(N, D)``.
-        labels: ``(N,)``. Images of different classes can be near-identical as well.
+        labels: ``(N,)``. Images of different classes can be near-identical too.
         mirrored: ``(N, D)``, features of the mirror images, so that mirrored copies are found.
         share: of the median distance.
 

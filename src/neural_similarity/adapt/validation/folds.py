@@ -1,4 +1,4 @@
-"""The division of images into folds: classes are spread, groups of images stay together."""
+"""The division of images into folds: stratified by class, with groups of images kept together."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from torch import Tensor
 __all__ = ["NEVER", "fold_numbers"]
 
 NEVER = -1
-"""The fold of images that are trained on in every fold, and never tested."""
+"""The fold number of images that are always trained on and never tested."""
 
 
 def fold_numbers(labels: Tensor, folds: int, seed: int, groups: Tensor | None = None) -> Tensor:
     """The fold ``(N,)`` in which each image is tested; −1 for images that cannot be tested.
 
-    The images of a class go to different folds, as far as there are enough, and folds have similar
-    sizes. Images of one group go to one fold. If all images of a class are in one group, they are
-    not tested: nothing would be left to learn the class from. There are no more folds than groups
-    in the class that has most of them.
+    The images of a class go to different folds as far as possible, and folds have similar sizes.
+    Images of one group go to one fold. If all images of a class are in one group, they are not
+    tested: nothing would be left to learn the class from. There are no more folds than groups in
+    the class with the most groups.
 
     Args:
         labels: ``(N,)``.
         folds: the largest number of folds.
         seed: seed of the division.
-        groups: ``(N,)``, a number for every image, the same for images that stay together, as
-            :func:`~neural_similarity.adapt.near_duplicates` gives it. By default
-            every image is alone.
+        groups: ``(N,)``, the same number for images that stay together, as
+            :func:`~neural_similarity.adapt.near_duplicates` returns it. By default every image is
+            its own group.
 
     >>> fold_numbers(torch.tensor([0, 0, 1, 1, 2]), 5, seed=0).sort().values.tolist()
     [-1, 0, 0, 1, 1]
@@ -60,9 +60,9 @@ def fold_numbers(labels: Tensor, folds: int, seed: int, groups: Tensor | None = 
 
 
 def _without_lone_classes(parts: Tensor, labels: Tensor) -> Tensor:
-    """No tests of classes whose images are all in one fold.
+    """Exclude classes whose images are all in one fold from the tests.
 
-    That happens if a group has images of several classes.
+    That happens if a group has images from several classes.
     """
     for way in labels.unique():
         rows = labels == way

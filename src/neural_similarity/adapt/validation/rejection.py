@@ -15,19 +15,19 @@ __all__ = ["Rejection", "fit_rejection"]
 
 
 class Rejection(nn.Module):
-    r"""How unlike every class an image is, and from where on it counts as none of them.
+    r"""How far an image is from every class, and the threshold above which it is none of them.
 
     .. math:: d(x) = 1 - \max_c \frac{x \cdot m_c}{\|x\|\,\|m_c\|}
 
-    with x the features of an image and :math:`m_c` the mean of the unit features of class c. An
-    image with a distance above ``threshold`` is none of these classes. The features may have unit
-    length or not.
+    with x the features of an image and :math:`m_c` the mean of the unit-length features of class c.
+    An image with a distance above ``threshold`` is none of these classes. The features need not
+    have unit length.
 
     Args:
         means: ``(n_way, D)``.
         threshold: the largest distance of images that count as one of the classes.
 
-    Shapes: features ``(N, D)`` in, distances ``(N,)`` out, at n_way · D multiply-adds an image.
+    Shapes: features ``(N, D)`` in, distances ``(N,)`` out, at n_way · D multiply-adds per image.
 
     Example:
         >>> rejection = Rejection(torch.eye(2, 3), threshold=0.5)
@@ -59,26 +59,26 @@ def fit_rejection(
 ) -> Rejection | None:
     """A threshold that accepts this share of new images of the classes; None without tests.
 
-    The distance of every image is measured from class means without its fold. Of n such distances,
-    the threshold is the ⌈accept · (n + 1)⌉-th smallest: new images of the classes are then accepted
-    at least that often on average (Vovk et al. 2005, conformal prediction), and slightly more
-    often, because the means of all images are better than those without a fold. Below 19 images the
-    threshold is the largest distance, and the share may be less than 95 %.
+    The distance of every image is measured from class means computed without its fold. Of n such
+    distances, the threshold is the ⌈accept · (n + 1)⌉-th smallest: new images of the classes are
+    then accepted at least that often on average (Vovk et al. 2005, conformal prediction), and
+    slightly more often, because the means of all images are better than those without a fold. With
+    fewer than 19 images the threshold is the largest distance, and the share may be less than 95 %.
 
-    Measured by ``python -m experiments.trust`` at 95 %: new images of the classes are accepted in
-    96.6, 95.2 and 95.2 % at 5, 10 and 20 images a class. How many other images are rejected depends
-    on the features. With those of ``cnn4-plain``, of ten other classes of CIFAR-100 still 91 and
-    84 % are accepted at 5 and 20 images a class: that network is too weak to tell them apart. With
-    those of ``efficientnet_lite0``, of other birds 29 and 44 % are rejected at 5 and 20 images a
-    class, of other cars 13 and 16 %, and of cars among birds or birds among cars almost all
+    Measured by ``python -m experiments.trust`` at 95 %: 96.6, 95.2 and 95.2 % of new images of the
+    classes are accepted with 5, 10 and 20 images per class. How many other images are rejected
+    depends on the features. With ``cnn4-plain``, 91 and 84 % of images of ten other CIFAR-100
+    classes are still accepted with 5 and 20 images per class: that network is too weak to tell them
+    apart. With ``efficientnet_lite0``, 29 and 44 % of other birds are rejected with 5 and 20 images
+    per class, 13 and 16 % of other cars, and almost all cars among birds or birds among cars
     (``python -m experiments.adapt.rejection``).
 
     Args:
         features: ``(N, D)``.
         labels: ``(N,)``.
-        n_way: how many classes there are.
+        n_way: number of classes.
         parts: ``(N,)``, the fold of each image, as
-            :func:`~neural_similarity.adapt.fold_numbers` gives it.
+            :func:`~neural_similarity.adapt.fold_numbers` returns it.
         accept: the share of images of the classes that is accepted.
     """
     if not 0 < accept < 1:

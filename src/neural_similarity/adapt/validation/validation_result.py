@@ -1,4 +1,4 @@
-"""The result of cross-validation: an accuracy, and what the tests say about every image."""
+"""The result of cross-validation: an accuracy, and the test result of every image."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ class CrossValidation:
     """The result of cross-validation.
 
     Attributes:
-        method: the method that was chosen, or the only one.
+        method: the chosen method, or the only one.
         accuracy: of the chosen method on new images, after training on all images; None if nothing
             could be tested.
         interval: the 95 % interval of the accuracy.
         tested: how many images were tested, each once.
-        folds: how many folds were left out in turn; 0 if none.
+        folds: number of folds; 0 if none.
         by_method: the share of the tests in which each method was right. The highest of several is
-            too optimistic, and all learned from fewer images than the final classifier.
+            too optimistic, and all were trained on fewer images than the final classifier.
         confusion: ``(n_way, n_way)``, images of class i (row) that were predicted as j (column) in
             the tests of the chosen method.
-        temperature: the scores are divided by it, so that their softmax gives probabilities.
-        note: how to read these numbers.
+        temperature: the scores are divided by it, so that their softmax is calibrated.
+        note: how to interpret these numbers.
         left_out: methods that were not compared, and why.
         predicted: ``(N,)``, the class of every image in the test of the chosen method; −1 if it was
             not tested.
         confidence: ``(N,)``, the probability of that class; 0 if it was not tested.
         before: calibration of the scores' softmax; None if nothing was tested.
-        after: the same after division by the temperature, chosen without the fold that is tested.
-        suspects: images whose label is likely wrong, the surest first.
+        after: the same after division by the temperature, fitted without the tested fold.
+        suspects: images whose label is likely wrong, the most confident first.
         duplicates: the rows of every group of near-identical images.
         conflicts: those groups whose images have different labels.
     """
@@ -83,7 +83,7 @@ class CrossValidation:
         return self.tested > 0
 
     def misclassified(self, labels: Tensor) -> Tensor:
-        """The rows of the images that the tests got wrong, the surest first."""
+        """The rows of the images that the tests got wrong, the most confident first."""
         predicted = torch.from_numpy(self.predicted)
         rows = ((predicted != NEVER) & (predicted != labels)).nonzero()[:, 0]
         return rows[torch.from_numpy(self.confidence)[rows].argsort(descending=True, stable=True)]
@@ -150,7 +150,7 @@ class _Stored:
     conflicts: list[list[Count]] = field(default_factory=list)
 
     def disagreement(self) -> str | None:
-        """What should agree and does not, in words; None if all does."""
+        """Which stored values contradict each other, in words; None if none do."""
         n_way, images = len(self.confusion), len(self.predicted)
         if any(len(row) != n_way for row in self.confusion):
             return f"'confusion' with equal rows, got {self.confusion}"

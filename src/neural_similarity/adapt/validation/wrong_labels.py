@@ -1,4 +1,4 @@
-"""Images whose label is likely wrong: cross-validation is sure of another class."""
+"""Images whose label is likely wrong: cross-validation confidently predicts another class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Suspect(NamedTuple):
     """An image that looks like one of another class."""
 
     row: int
-    """Its place among the training images."""
+    """Its index among the training images."""
     given: int
     """The class of its label."""
     predicted: int
@@ -25,16 +25,16 @@ class Suspect(NamedTuple):
 def likely_wrong_labels(
     probabilities: Tensor, labels: Tensor, rows: Tensor, threshold: float = 0.8
 ) -> tuple[Suspect, ...]:
-    """The images whose predicted class is another than their label and is probable.
+    """The images that are confidently predicted as another class than their label.
 
-    The most probable come first. If the probabilities are calibrated, a share of at least
-    ``threshold`` of them is wrong in its label or hard to tell; look at the pictures.
+    The most probable come first. If the probabilities are calibrated, at least a share of
+    ``threshold`` of them are mislabelled or hard to tell; look at the pictures.
 
     Args:
         probabilities: ``(n, n_way)``, by classifiers that were trained without the image.
         labels: ``(n,)``.
-        rows: ``(n,)``, the places of these images among all.
-        threshold: the least probability of the other class.
+        rows: ``(n,)``, the indices of these images among all.
+        threshold: the lowest probability of the other class.
 
     >>> import torch
     >>> sure = torch.tensor([[0.95, 0.05], [0.9, 0.1], [0.6, 0.4]])

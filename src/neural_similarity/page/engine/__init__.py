@@ -1,4 +1,4 @@
-"""The engine of the page: features as pictures arrive, lessons, and answers."""
+"""The engine of the page: features of new pictures, training, and predictions."""
 
 from .lesson import Answer, Lesson, Neighbour
 from .worker import Engine, Status

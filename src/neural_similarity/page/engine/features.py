@@ -21,12 +21,12 @@ __all__ = ["Examples", "Features"]
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """What can be learned from at one moment.
+    """The training examples at one moment.
 
     Attributes:
         labels: the classes that have a picture.
         pictures: those that have features; a row of ``data`` each.
-        data: their features and numbers of classes.
+        data: their features and class indices.
     """
 
     labels: tuple[str, ...]
@@ -38,8 +38,8 @@ class Features:
     """Features by picture, in memory and in the cache on disk.
 
     Args:
-        backbone: the network that gives them.
-        folder: the folder of the project.
+        backbone: the network that computes them.
+        folder: the project folder.
 
     Attributes:
         trouble: why a picture has no features, by its version.
@@ -52,7 +52,7 @@ class Features:
         self._pairs: dict[str, Tensor] = {}
 
     def missing(self, listing: Listing) -> list[Picture]:
-        """The pictures whose features are to be computed."""
+        """The pictures that still need features."""
         return [
             picture
             for picture in listing.pictures
@@ -60,7 +60,7 @@ class Features:
         ]
 
     def compute(self, pictures: Sequence[Picture]) -> None:
-        """Compute the features of these pictures; those that cannot be read are remembered."""
+        """Compute the features of these pictures; unreadable ones are recorded."""
         try:
             pairs = self._embedded(pictures)
         except (NeuralSimilarityError, OSError) as error:
@@ -73,7 +73,7 @@ class Features:
         self._pairs |= {p.version: pair for p, pair in zip(pictures, pairs, strict=True)}
 
     def examples(self, listing: Listing) -> Examples | None:
-        """What can be learned from; None without two classes that have pictures."""
+        """The training examples; None unless two classes have pictures."""
         pictures = tuple(p for p in listing.pictures if p.version in self._pairs)
         labels = tuple(label for label in listing.labels if any(p.label == label for p in pictures))
         if len(labels) < 2:
@@ -92,7 +92,7 @@ class Features:
         return Examples(labels, pictures, data)
 
     def _embedded(self, pictures: Sequence[Picture]) -> list[Tensor]:
-        """Pairs of features; a picture that was seen before is not decoded again."""
+        """Pairs of features; known pictures are not decoded again."""
         paths = [self.folder / picture.file for picture in pictures]
         for path in paths:
             check_pixels(path)
@@ -108,9 +108,9 @@ class Features:
 
 
 def _reason(error: Exception) -> str:
-    """Why a picture cannot be used, in words for the page."""
+    """Why a picture cannot be used, in words that the page shows."""
     if isinstance(error, FileNotFoundError):
-        return "The file is not there any more."
+        return "The file no longer exists."
     if isinstance(error, RefusedError):
         return str(error)
     return "The picture cannot be read."

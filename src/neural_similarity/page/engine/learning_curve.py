@@ -1,11 +1,11 @@
-r"""What more pictures would bring: the accuracy with fewer of them, and a curve through it.
+r"""What more pictures would bring: the accuracy with fewer pictures, and a curve fitted to it.
 
-The accuracy with m pictures of each class grows about as
+The accuracy with m pictures of each class grows approximately as
 
 .. math:: a(m) = a_\infty - b\, m^{-1/2},
 
-the same rate with which :mod:`~neural_similarity.adapt` extrapolates its estimate. The curve is
-fitted to the tests with fewer pictures, by least squares, with :math:`b \ge 0`.
+the rate that :mod:`~neural_similarity.adapt` uses to extrapolate its estimate. The curve is fitted
+to the tests with fewer pictures, by least squares, with :math:`b \ge 0`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RATE = 0.5
 
 
 class CurvePoint(NamedTuple):
-    """The accuracy with so many pictures of each class."""
+    """The accuracy with this many pictures per class."""
 
     per_class: float
     accuracy: float
@@ -41,14 +41,14 @@ def learning_curve(
     parts: Tensor,
     tick: Callable[[], None] = lambda: None,
 ) -> list[CurvePoint]:
-    """Test a method after learning from fewer pictures of each class.
+    """Test a method after training on fewer pictures of each class.
 
     Args:
         method: an adapter of :func:`~neural_similarity.adapt.make_adapter`.
         labels: ``(N,)``.
         parts: ``(N,)``, the fold of each picture, as
-            :func:`~neural_similarity.adapt.fold_numbers` gives it.
-        tick: is called after every fit; it may raise, to end the work.
+            :func:`~neural_similarity.adapt.fold_numbers` returns it.
+        tick: called after every fit; it may raise, to stop.
     """
     folds = int(parts.max()) + 1
     usual = len(labels) / len(labels.unique())
@@ -69,7 +69,7 @@ def learning_curve(
 
 
 def forecast(points: Sequence[CurvePoint], per_class: float) -> float | None:
-    """The accuracy to expect with so many pictures of each class; None from fewer than two points.
+    """The expected accuracy with this many pictures per class; None from fewer than two points.
 
     >>> round(forecast([CurvePoint(1, 0.5), CurvePoint(4, 0.7), CurvePoint(9, 0.7667)], 16), 2)
     0.8
@@ -79,7 +79,7 @@ def forecast(points: Sequence[CurvePoint], per_class: float) -> float | None:
     sizes = torch.tensor([point.per_class for point in points], dtype=torch.float64)
     shares = torch.tensor([point.accuracy for point in points], dtype=torch.float64)
     inputs = sizes**-_RATE
-    weights = sizes / sizes.sum()  # large sizes tell most about still larger ones
+    weights = sizes / sizes.sum()  # large sizes predict larger ones best
     mean_input, mean = (weights * inputs).sum(), (weights * shares).sum()
     spread = (weights * (inputs - mean_input) ** 2).sum()
     slope = (weights * (inputs - mean_input) * (shares - mean)).sum() / spread

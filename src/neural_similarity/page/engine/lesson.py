@@ -1,4 +1,4 @@
-"""One lesson: a classifier learned from the pictures of a moment, and what its tests say."""
+"""One lesson: a classifier trained on the pictures of one moment, and its test results."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .learning_curve import CurvePoint, forecast, learning_curve
 __all__ = ["ALL_METHODS", "QUICK_METHODS", "Answer", "Lesson", "Neighbour", "learn"]
 
 QUICK_METHODS = ("ridge", "proto")
-"""Learned and tested in less than a second on 500 pictures."""
+"""Methods trained and tested in less than a second on 500 pictures."""
 ALL_METHODS = tuple(method for method in METHODS if method not in TUNING)
-"""Those that learn on features which do not change."""
-_MOST_COMPARED = 2000  # pictures, above which only the quick methods are tested
+"""Methods on fixed features."""
+_MOST_COMPARED = 2000  # pictures; with more, only the quick methods are tested
 _NEIGHBOURS = 5
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A learned picture that resembles another one."""
+    """A training picture that resembles another one."""
 
     picture: Picture
     similarity: float
@@ -41,12 +41,12 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a classifier says about a picture.
+    """The prediction for a picture.
 
     Attributes:
         is_known: whether the picture is like one of the classes; if not, it is none of these.
         probabilities: of each class, in the order of the lesson's labels.
-        nearest: the learned pictures that resemble it most.
+        nearest: the most similar training pictures.
     """
 
     is_known: bool
@@ -56,10 +56,10 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """What was learned.
+    """The result of training.
 
     Attributes:
-        examples: what it was learned from.
+        examples: the training examples.
         classifier: the fitted classifier, with its cross-validation.
         is_complete: whether all methods were compared, and the curve was measured.
         curve: the accuracy with fewer pictures of each class.
@@ -72,12 +72,12 @@ class Lesson:
 
     @property
     def per_class(self) -> float:
-        """How many pictures a class has on average."""
+        """The mean number of pictures per class."""
         return len(self.examples.pictures) / len(self.examples.labels)
 
     @property
     def twice_as_many(self) -> float | None:
-        """The accuracy to expect with twice as many pictures of each class; None if unknown."""
+        """The expected accuracy with twice as many pictures of each class; None if unknown."""
         accuracy = self.classifier.cross_validation_.accuracy
         expected = forecast(self.curve, 2 * self.per_class)
         now = forecast(self.curve, self.per_class)
@@ -87,7 +87,7 @@ class Lesson:
 
     @torch.no_grad()
     def answer(self, image: object) -> Answer:
-        """Classify a picture, and find the learned ones that resemble it."""
+        """Classify a picture, and find the most similar training pictures."""
         scores, features = self.classifier.scores_and_features([image])
         rejection = self.classifier.model_.rejection
         known = bool(rejection.accepts(features)[0]) if rejection is not None else True
@@ -101,12 +101,12 @@ class Lesson:
 
 
 def learn(examples: Examples, quick: bool, tick: Callable[[], None] = lambda: None) -> Lesson:
-    """Learn from pictures, and test what was learned.
+    """Train on pictures, and test the result.
 
     Args:
         examples: the pictures with their features.
         quick: compare only the quick methods, and leave out the curve.
-        tick: is called after every fit; it may raise, to end the work.
+        tick: called after every fit; it may raise, to stop.
     """
     few = len(examples.pictures) <= _MOST_COMPARED
     methods = ALL_METHODS if few and not quick else QUICK_METHODS

@@ -1,4 +1,4 @@
-"""The engine: one thread that computes features and learns, always from the newest pictures."""
+"""The engine: one thread that computes features and trains, always on the newest pictures."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .lesson import Lesson, learn
 __all__ = ["Engine", "Status"]
 
 _LOGGER = logging.getLogger("neural_similarity")
-_BATCH = 8  # pictures between two reports of progress
-_PAUSE = 0.3  # seconds without a change, before learning begins
+_BATCH = 8  # pictures between two progress reports
+_PAUSE = 0.3  # seconds without a change before training starts
 _QUIET, _OPENING = 0.5, 3.0  # seconds without a request, in the first seconds after the start
 
 
 @dataclass(frozen=True)
 class Status:
-    """What the engine does now.
+    """What the engine is doing now.
 
     Attributes:
         stage: ``"idle"``, ``"features"``, ``"learning"``, ``"comparing"`` or ``"failed"``.
-        done, total: pictures whose features are computed, of all, in stage ``"features"``.
+        done, total: pictures with features, and all pictures, in stage ``"features"``.
     """
 
     stage: str = "idle"
@@ -37,25 +37,25 @@ class Status:
 
 
 class _OutdatedError(Exception):
-    """The pictures have changed: what is being learned is no longer of interest."""
+    """The pictures have changed: the current training is obsolete."""
 
 
 class Engine:
-    """Learns whenever a project changes.
+    """Trains whenever a project changes.
 
-    First the features of new pictures are computed, batch by batch. Then, when nothing has changed
-    for a moment, a quick lesson is learned, and after it one that compares all methods. A change
-    ends what is under way, and the newest pictures are learned.
+    First the features of new pictures are computed, batch by batch. Then, once nothing has changed
+    for a moment, a quick lesson is computed, then one that compares all methods. A change
+    interrupts both, and training starts again with the newest pictures.
 
     Args:
         project: the project.
-        backbone: the network that gives features.
-        on_news: is called, from the engine's thread, whenever there is something new to show.
-        pause: seconds without a change, before learning begins.
+        backbone: the network that computes features.
+        on_news: called from the engine's thread whenever there is something new to show.
+        pause: seconds without a change before training starts.
 
     Attributes:
-        status: what it does now.
-        lesson: what was learned last; None if there is nothing to learn yet.
+        status: what it is doing now.
+        lesson: the last result of training; None if there is none yet.
     """
 
     def __init__(
@@ -72,35 +72,35 @@ class Engine:
         self._news = Condition()
         self._last_change = self._started = monotonic()
         self._last_request = float("-inf")
-        self._learned = 0  # the revision that a complete lesson was learned from
+        self._learned = 0  # the revision of the last complete lesson
         self._is_stopped = False
         self._thread = Thread(target=self._run, name="nsl-teach", daemon=True)
 
     def start(self) -> None:
-        """Begin; the project tells of its changes by :meth:`wake`."""
+        """Start; the project reports its changes by :meth:`wake`."""
         self._started = monotonic()
         self._thread.start()
 
     def defer(self) -> None:
-        """Tell that the page asked for a picture: a page that opens goes before learning."""
+        """Report that the page asked for a picture: an opening page goes before training."""
         self._last_request = monotonic()
 
     def stop(self) -> None:
-        """End the thread, after the step that is under way."""
+        """End the thread, after the current step."""
         with self._news:
             self._is_stopped = True
             self._news.notify_all()
         self._thread.join()
 
     def wake(self) -> None:
-        """Tell that the project has changed."""
+        """Report that the project has changed."""
         with self._news:
             self._last_change = monotonic()
             self._news.notify_all()
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether everything there is has been learned."""
+        """Whether the newest pictures have been trained on."""
         return self._learned == self.project.listing.revision
 
     def _run(self) -> None:
@@ -110,7 +110,7 @@ class Engine:
                 self._step()
             except _OutdatedError:
                 continue
-            except Exception:  # the page goes on, and tries again after the next change
+            except Exception:  # the page continues, and tries again after the next change
                 _LOGGER.exception("neural_similarity: learning failed")
                 self._learned = revision
                 self._report(Status("failed"))
@@ -118,7 +118,7 @@ class Engine:
                 self._news.wait_for(lambda: self._is_stopped or not self.is_up_to_date)
 
     def _step(self) -> None:
-        """Learn all there is, or raise because it has changed."""
+        """Train on the newest pictures, or raise because they have changed."""
         self._compute_features()
         self._wait_for_a_pause()
         listing = self.project.listing
@@ -151,12 +151,12 @@ class Engine:
             raise _OutdatedError
 
     def _next_lesson(self) -> float:
-        """When learning may begin."""
+        """The time when training may start."""
         is_open = min(self._last_request + _QUIET, self._started + _OPENING)
         return max(self._last_change + self.pause, is_open)
 
     def _is_learned(self, examples: Examples) -> bool:
-        """Whether the last lesson was about the same pictures: something else has changed."""
+        """Whether the last lesson had the same pictures: something else has changed."""
         lesson = self.lesson
         return (
             lesson is not None

@@ -1,4 +1,4 @@
-"""The project on disk: classes, pictures, the bin, and what the page remembers."""
+"""The project on disk: classes, pictures, the bin, and the page's records."""
 
 from .bin import Entry
 from .listing import Listing, Picture

@@ -1,12 +1,12 @@
-"""The bin: what was deleted on the page is moved here, and can come back until the bin is emptied.
+"""The bin: what was deleted on the page is moved here, and can be restored until it is emptied.
 
-On disk, in the folder of the project that the page has to itself::
+On disk, in the page's own folder within the project::
 
     bin/<time>/entry.json   what it was: the class, how many pictures, whether the whole class
-    bin/<time>/files/       the files, or the folder of the class, moved as they were
+    bin/<time>/files/       the files, or the class folder, moved unchanged
 
-The entry is written first and the files are moved after it, one by one: a process that is killed in
-between has lost nothing, each file is at its old place or here.
+The entry is written first, then the files are moved one by one: if the process is killed in
+between, nothing is lost, because each file is either in its old place or here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Entry:
 
     Attributes:
         label: the class.
-        count: how many pictures it was.
+        count: number of pictures.
         whole: whether the class itself was deleted.
     """
 
@@ -48,7 +48,7 @@ class Bin:
 
     Args:
         project: the folder of the classes.
-        folder: where deleted files go; on the same disk, so that moving is a renaming.
+        folder: where deleted files go; on the same disk, so that moving is only renaming.
     """
 
     def __init__(self, project: Path, folder: Path) -> None:
@@ -60,8 +60,8 @@ class Bin:
     def refresh(self) -> bool:
         """Look at the disk again; returns whether something came or went without the page.
 
-        What is known and still there is not read again: nobody else changes it, and what comes
-        back is read from the disk anyway.
+        Known entries that are still there are not read again: nothing else changes them, and
+        restoring reads from the disk anyway.
         """
         before, names = self._entries, sorted(place.name for place in self.folder.iterdir())
         entries = {name: before.get(name) or self.entry(name) for name in names}
@@ -69,16 +69,16 @@ class Bin:
         return self._entries != before
 
     def entries(self) -> dict[str, Entry]:
-        """What is in the bin, the latest last, as it was when this bin last looked or changed it.
+        """What is in the bin, the latest last, as of the last look or change.
 
-        To read a thousand small files at every request would be slow.
+        Reading a thousand small files at every request would be slow.
         """
         return dict(self._entries)
 
     def entry(self, name: str) -> Entry | None:
-        """What an entry is on disk now; None if it is not there, or not ours.
+        """An entry as it is on disk now; None if it is not there, or not ours.
 
-        A project may come from somebody else, so an entry cannot name a place outside of it.
+        A project may come from someone else, so an entry cannot name a place outside it.
         """
         return _read_entry(self.folder / name) if name.isdecimal() else None
 
@@ -90,7 +90,7 @@ class Bin:
             for file in files:
                 target = place / "files" / Path(file).relative_to(label)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with suppress(FileNotFoundError):  # somebody else deleted it
+                with suppress(FileNotFoundError):  # someone else deleted it
                     (self.project / file).rename(target)
                     moved += 1
         finally:
@@ -107,15 +107,15 @@ class Bin:
         return place.name
 
     def restore(self, name: str) -> str:
-        """Bring an entry back, under new names where the old ones are taken; returns the class."""
+        """Restore an entry, under new names where the old ones are taken; returns the class."""
         entry = self.entry(name)
         if entry is None:
             self._look_at(name)
-            raise RefusedError("This is not in the bin any more.", 404)
+            raise RefusedError("This is no longer in the bin.", 404)
         place = self.folder / name
         root = place / "files" / entry.label if entry.whole else place / "files"
         target = self.project / entry.label
-        if root.is_symlink():  # only the link comes back: its files are somebody else's
+        if root.is_symlink():  # only restore the link: its files are someone else's
             target = free_path(self.project, entry.label, "")
         if entry.whole and not os.path.lexists(target):
             root.rename(target)
@@ -130,15 +130,15 @@ class Bin:
         return target.name
 
     def rename(self, old: str, new: str) -> None:
-        """A class has another name now: its pictures come back to that."""
+        """Rename a class: its pictures will be restored under the new name."""
         for name, entry in self.entries().items():
             if entry.label == old and not entry.whole:
-                with suppress(OSError):  # then they come back to a class of the old name
+                with suppress(OSError):  # then they are restored under the old name
                     _write_entry(self.folder / name, replace(entry, label=new))
                     self._look_at(name)
 
     def empty(self) -> None:
-        """Delete what is in the bin for good."""
+        """Delete the contents of the bin permanently."""
         for place in list(self.folder.iterdir()):
             if place.name.isdecimal():
                 shutil.rmtree(place, ignore_errors=True)
@@ -146,7 +146,7 @@ class Bin:
         self.refresh()
 
     def _close(self, place: Path, entry: Entry) -> None:
-        """Say what really came; a place that nothing came to goes."""
+        """Record what was really moved; remove the entry if nothing was."""
         if not any((place / "files").iterdir()):
             shutil.rmtree(place, ignore_errors=True)
         elif _read_entry(place) != entry:
@@ -162,7 +162,7 @@ class Bin:
             self._entries[name] = entry
 
     def _new_entry(self, entry: Entry) -> Path:
-        # Never a name that was used before: a page may still offer to undo that one.
+        # Never reuse a name: a page may still offer to undo it.
         place = self.folder / str(time_ns())
         (place / "files").mkdir(parents=True)
         _write_entry(place, entry)
@@ -174,7 +174,7 @@ def _write_entry(place: Path, entry: Entry) -> None:
 
 
 def _read_entry(place: Path) -> Entry | None:
-    """What a folder of the bin holds; None if it is empty or not ours, as where links lead out."""
+    """What a folder of the bin holds; None if it is empty or not ours (or links lead outside)."""
     files = place / "files"
     if place.is_symlink() or files.is_symlink():
         return None

@@ -17,7 +17,7 @@ from .names import identifier
 __all__ = ["MOST_CLASSES", "MOST_PICTURES", "Listing", "Picture", "read_listing"]
 
 MOST_CLASSES, MOST_PICTURES = 200, 10_000
-"""More than that is another folder by mistake, or wants another tool."""
+"""More than that means the wrong folder, or calls for another tool."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Picture:
     Attributes:
         label: the name of its class.
         file: its file, relative to the project, with ``/``.
-        size, time: of the file: bytes, and nanoseconds of its last change.
+        size, time: of the file: bytes, and the time of its last change in nanoseconds.
     """
 
     label: str
@@ -37,12 +37,12 @@ class Picture:
 
     @cached_property
     def id(self) -> str:
-        """Names the picture as long as it is at its place."""
+        """Identifies the picture as long as it stays in place."""
         return identifier(self.file)
 
     @cached_property
     def version(self) -> str:
-        """Names the picture at its place as long as its content stays the same."""
+        """Identifies the picture as long as its place and content stay the same."""
         return identifier(self.file, str(self.size), str(self.time))
 
     @property
@@ -58,7 +58,7 @@ class Listing:
         revision: grows with every change.
         labels: the names of the classes, sorted; a class may have no picture.
         pictures: in the order of their classes and files.
-        loose: names of picture files that are in the folder of the project itself, in no class.
+        loose: names of picture files in the project folder itself, outside any class.
     """
 
     revision: int
@@ -84,13 +84,13 @@ class Listing:
     def label(self, id: str) -> str:
         """The class with this identifier."""
         if id not in self.label_ids:
-            raise RefusedError("This class is not there any more.", 404)
+            raise RefusedError("This class no longer exists.", 404)
         return self.label_ids[id]
 
     def picture(self, id: str) -> Picture:
         """The picture with this identifier."""
         if id not in self.by_id:
-            raise RefusedError("This picture is not there any more.", 404)
+            raise RefusedError("This picture no longer exists.", 404)
         return self.by_id[id]
 
     def of(self, label: str) -> list[Picture]:
@@ -99,7 +99,7 @@ class Listing:
 
 
 def read_listing(folder: Path, revision: int) -> Listing:
-    """Look at the folder: which folders are classes is decided as ``nsl adapt`` does."""
+    """Read the folder; the same folders count as classes as in ``nsl adapt``."""
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
     labels = sorted(entry.name for entry in visible if entry.is_dir())
@@ -136,7 +136,7 @@ def _loose(entries: list[os.DirEntry[str]]) -> tuple[str, ...]:
 
 
 def pictures_in(folder: Path, label: str, files: Iterable[str]) -> list[Picture]:
-    """Those of the files that are pictures by their suffix; others, and broken links, are not."""
+    """The files that are pictures by their suffix; broken links are left out."""
     pictures = []
     for file in files:
         if file.lower().endswith(EXTENSIONS) and file.encode(errors="replace").decode() == file:
@@ -144,6 +144,6 @@ def pictures_in(folder: Path, label: str, files: Iterable[str]) -> list[Picture]
                 status = (folder / file).stat()
             except OSError:
                 continue
-            if stat.S_ISREG(status.st_mode):  # reading a pipe would never end
+            if stat.S_ISREG(status.st_mode):  # reading from a pipe would never end
                 pictures.append(Picture(label, file, status.st_size, status.st_mtime_ns))
     return pictures

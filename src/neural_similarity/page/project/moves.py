@@ -20,8 +20,8 @@ class Move:
     """One picture that was moved.
 
     Attributes:
-        home: the file that it was, relative to the project.
-        picture: what it is now.
+        home: its original file, relative to the project.
+        picture: the picture as it is now.
     """
 
     home: str
@@ -40,7 +40,7 @@ class Moves:
         self._moves: dict[str, list[Move]] = {}
 
     def add(self, moves: list[Move]) -> str:
-        """Remember a move; returns its name, which is never that of another one."""
+        """Record a move; returns its name, which is unique."""
         name = str(time_ns())
         self._moves[name] = moves
         for old in list(self._moves)[:-_MOST_MOVES]:
@@ -48,7 +48,7 @@ class Moves:
         return name
 
     def possible(self, listing: Listing) -> list[str]:
-        """The names of the moves that can be undone, in part at least."""
+        """The names of the moves that can be undone, at least in part."""
         return [
             name
             for name, moves in self._moves.items()
@@ -56,18 +56,18 @@ class Moves:
         ]
 
     def labels_back(self, name: str) -> set[str]:
-        """The classes that pictures would come back to."""
+        """The classes that pictures would return to."""
         return {_label(move.home) for move in self._moves.get(name, [])}
 
     def undo(self, name: str, listing: Listing) -> None:
-        """Bring pictures back to where they were, under new names where the old ones are taken.
+        """Move pictures back, under new names where the old ones are taken.
 
-        Pictures that somebody has moved again, changed or deleted stay as they are.
+        Pictures that were moved again, changed or deleted since stay as they are.
         """
         moves = self._moves.pop(name, [])
         there = [move for move in moves if _is_there(move.picture, listing)]
         if not there:
-            raise RefusedError("These pictures are not where they were moved to any more.", 409)
+            raise RefusedError("These pictures have since been moved or changed.", 409)
         for move in there:
             home = self.project / move.home
             home.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ class Moves:
             )
 
     def rename(self, old: str, new: str) -> None:
-        """A class has another name now: pictures come back to that, and from there."""
+        """Rename a class, in both directions of a move."""
         for name, moves in self._moves.items():
             self._moves[name] = [_renamed(move, old, new) for move in moves]
 

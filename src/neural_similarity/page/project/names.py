@@ -1,8 +1,8 @@
 """Names of classes and files: what people write becomes one folder or file, never a path.
 
-The page sends no names where it means an existing class or picture: it sends identifiers, which are
-looked up in the listing of the project. So only a *new* name can become part of a path, and every
-new name passes through here.
+For an existing class or picture, the page sends no name but an identifier, which is looked up in
+the project's listing. So only a *new* name can become part of a path, and every new name passes
+through here.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from ..refused import RefusedError
 
 __all__ = ["checked_class_name", "free_path", "identifier", "is_one_name", "safe_stem"]
 
-_MOST_BYTES = 200  # a folder's name may have 255
+_MOST_BYTES = 200  # folder names may have 255
 _SEPARATORS = re.compile(r"[/\\]")
 _CONTROL = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")  # also marks that change the direction of writing
 _NOT_ON_WINDOWS = ':*?"<>|'
-_DEVICES = re.compile(  # of Windows, whatever follows a dot
+_DEVICES = re.compile(  # of Windows, with any suffix
     r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.IGNORECASE
 )
 _JOINERS = "\u200c\u200d"
-_FLAG = re.compile("\U0001f3f4[\U000e0020-\U000e007e]+\U000e007f")  # as that of Scotland
+_FLAG = re.compile("\U0001f3f4[\U000e0020-\U000e007e]+\U000e007f")  # such as Scotland's
 _LONGEST_STEM = 60
 
 
 def checked_class_name(name: str, others: Collection[str] = ()) -> str:
-    """The name of a new class, fit to be the name of a folder on any system.
+    """The name of a new class, valid as a folder name on any system.
 
     Args:
         name: what was typed.
-        others: the names that are taken. Many systems do not tell capitals from small letters, so
-            a name that differs only in that is taken too.
+        others: the names that are taken. Many systems are not case-sensitive, so a name that
+            differs only in case is taken too.
 
     >>> checked_class_name("  Blue   tit ")
     'Blue tit'
@@ -52,28 +52,28 @@ def checked_class_name(name: str, others: Collection[str] = ()) -> str:
     if forbidden := next((letter for letter in text if letter in _NOT_ON_WINDOWS), None):
         raise RefusedError(
             f"A class name cannot contain {forbidden!r}. Windows allows none of "
-            f"{' '.join(_NOT_ON_WINDOWS)} in the name of a folder."
+            f"{' '.join(_NOT_ON_WINDOWS)} in folder names."
         )
     if _has_invisible(text):
-        raise RefusedError("A class name cannot contain characters that are not visible.")
+        raise RefusedError("A class name cannot contain invisible characters.")
     if text.startswith("."):
         raise RefusedError("A class name cannot begin with a dot.")
     if text.endswith("."):
         raise RefusedError("A class name cannot end with a dot.")
     if _DEVICES.fullmatch(text):
         raise RefusedError(
-            f"A class cannot have the name {text!r}. Windows keeps this name for a device."
+            f"A class cannot be named {text!r}. Windows reserves this name for a device."
         )
     if len(text.encode()) > _MOST_BYTES:
         raise RefusedError(f"A class name cannot be longer than {_MOST_BYTES} bytes.")
     if (taken := next((other for other in others if _key(other) == _key(text)), None)) is not None:
-        why = "" if taken == text else " Many systems do not tell capitals from small letters."
-        raise RefusedError(f"There is a class {taken!r} already.{why}", 409)
+        why = "" if taken == text else " Many systems treat upper and lower case as the same."
+        raise RefusedError(f"A class {taken!r} already exists.{why}", 409)
     return text
 
 
 def is_one_name(name: str) -> bool:
-    """Whether a name from a file is that of one visible folder, and no path.
+    """Whether a name from a file is one visible folder, not a path.
 
     >>> [is_one_name(name) for name in ("red", "a  b.", "../red", "/red", "..", ".nsl-teach", "")]
     [True, True, False, False, False, False, False]
@@ -82,7 +82,7 @@ def is_one_name(name: str) -> bool:
 
 
 def safe_stem(name: str) -> str:
-    """The name of a file of somebody's computer, without its folders, suffix and odd characters.
+    """The name of a user's file, without its folders, suffix and odd characters.
 
     >>> [safe_stem(name) for name in ("C:\\\\all\\\\Blue tit (2).JPG", "../../etc/passwd", "..")]
     ['Blue-tit-2', 'passwd', 'picture']
@@ -109,18 +109,18 @@ def free_path(folder: Path, stem: str, suffix: str) -> Path:
 
 
 def identifier(*parts: str) -> str:
-    """A short name for something on disk, for use in addresses; it tells nothing and is no path."""
+    """A short name for something on disk, for use in addresses; it is opaque, and not a path."""
     encoded = "\0".join(parts).encode("utf-8", "surrogateescape")
     return hashlib.sha256(encoded).hexdigest()[:20]
 
 
 def _key(name: str) -> str:
-    """What two names have in common that many systems take for the same."""
+    """A key that is equal for names that many systems consider the same."""
     return unicodedata.normalize("NFC", name).casefold()
 
 
 def _has_invisible(text: str) -> bool:
-    """Whether a text has characters that cannot be seen, and that no writing needs.
+    """Whether a text has characters that are invisible, and that no script needs.
 
     >>> [_has_invisible(text) for text in ("\N{WOMAN}\u200d\N{MICROSCOPE}", "a\u200db", "a\u202eb")]
     [False, True, True]
@@ -134,15 +134,15 @@ def _has_invisible(text: str) -> bool:
 
 
 def _joins(text: str, place: int) -> bool:
-    """Whether a joiner has something to join, as in emoji, Persian and the scripts of India.
+    """Whether a joiner has something to join, as in emoji, Persian and Indic scripts.
 
-    Elsewhere it would make two names that look the same.
+    Elsewhere it would allow two names that look the same.
     """
     if not 0 < place < len(text) - 1:
         return False
     before = text[place - 1]
     return (
-        unicodedata.category(before) in ("So", "Sk")  # an emoji, and the colour of its skin
+        unicodedata.category(before) in ("So", "Sk")  # an emoji, and its skin tone
         or before == "\ufe0f"  # "as an emoji"
         or unicodedata.combining(before) == 9  # a virama
         or unicodedata.bidirectional(before) == "AL"  # an Arabic letter

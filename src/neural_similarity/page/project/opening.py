@@ -1,4 +1,4 @@
-"""Open a project: one process at a time, and without a trace if it cannot be opened."""
+"""Open a project: one process at a time, leaving no trace if it cannot be opened."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["open_project"]
 def open_project(path: str | os.PathLike[str]) -> Iterator[Project]:
     """A project that this process has to itself until the end of the block.
 
-    If the block ends with an error before anything was written, as where a folder is refused,
-    nothing of ours is left in it.
+    If the block raises before anything was written, for example because a folder is refused, none
+    of our files are left in it.
 
     Args:
-        path: a folder with a folder per class; it is made if there is none.
+        path: a folder with a folder per class; it is created if missing.
     """
     folder = Path(path).absolute()
     if folder.exists() and not folder.is_dir():
@@ -33,7 +33,7 @@ def open_project(path: str | os.PathLike[str]) -> Iterator[Project]:
     for place in (
         private,
         *(private / name for name in (*PARTS, "lock")),
-    ):  # it may come from somebody else
+    ):  # it may come from someone else
         if place.is_symlink():
             raise RunError(f"{place}: expected a folder, got a link. Remove it, and start again.")
     private.mkdir(parents=True, exist_ok=True)
@@ -54,5 +54,5 @@ def open_project(path: str | os.PathLike[str]) -> Iterator[Project]:
 
 
 def _holds_files(private: Path) -> bool:
-    """Whether there is something in our folder of a project besides its lock."""
+    """Whether our folder in a project holds anything besides its lock."""
     return any(path.name != "lock" and not path.is_dir() for path in private.rglob("*"))

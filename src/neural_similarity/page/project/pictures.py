@@ -1,4 +1,4 @@
-"""Pictures that people bring: checked before they are kept, encoded anew before they are shown."""
+"""Users' pictures: checked before they are stored, re-encoded before they are shown."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = [
 ]
 
 MOST_BYTES = 32 * 2**20
-"""The largest file of a picture."""
+"""The largest picture file."""
 MOST_PIXELS = 60_000_000
-"""The largest picture; it would need 180 MB of memory."""
+"""The largest picture, in pixels; it needs 180 MB of memory."""
 SMALL, LARGE = 256, 1024
 """The longer side of the small and the large copies that the page shows."""
 
@@ -39,7 +39,7 @@ _SUFFIXES = {
 
 
 def decoded(source: bytes | Path, side: int | None = None) -> Image.Image:
-    """A picture upright and in colour, decoded to the last byte.
+    """A picture upright and in colour, decoded completely.
 
     Args:
         source: the content of a file, or the file.
@@ -51,7 +51,7 @@ def decoded(source: bytes | Path, side: int | None = None) -> Image.Image:
 
 
 def suffix_of(content: bytes, side: int) -> tuple[str, Image.Image]:
-    """The suffix for the file of a picture, by its content and not its name; and the picture."""
+    """The suffix for a picture file, by its content and not its name; and the picture."""
     image, name = _decoded(content, side)
     return _SUFFIXES[name], image
 
@@ -59,7 +59,7 @@ def suffix_of(content: bytes, side: int) -> tuple[str, Image.Image]:
 def check_pixels(file: Path) -> None:
     """Raise if a file has more pixels than a picture may have; only its first bytes are read.
 
-    What is no picture passes: whoever decodes it finds out.
+    A file that is not a picture passes: decoding will reveal it.
     """
     from PIL import Image
 
@@ -75,7 +75,7 @@ def check_pixels(file: Path) -> None:
 
 
 def encoded(image: Image.Image, side: int) -> bytes:
-    """A JPEG file of at most ``side`` pixels a side, without any data but the pixels."""
+    """A JPEG file of at most ``side`` pixels per side, without any metadata."""
     small = image.copy()
     small.thumbnail((side, side))
     file = BytesIO()
@@ -98,7 +98,7 @@ def _decoded(source: bytes | Path, side: int | None) -> tuple[Image.Image, str]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _too_many_pixels() from error
     except UnidentifiedImageError as error:
-        raise RefusedError("It is not a picture that can be read.", 415) from error
+        raise RefusedError("It is not a readable picture.", 415) from error
     except Exception as error:  # each of Pillow's readers has its own errors for damaged files
         raise RefusedError("The picture is damaged.", 415) from error
 

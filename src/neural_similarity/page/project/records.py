@@ -1,4 +1,4 @@
-"""What the page remembers besides pictures: how accuracy grew, and which labels stay."""
+"""The page's records besides pictures: the history of accuracy, and confirmed labels."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Point:
 
 
 class Records:
-    """The history and the labels that a person has confirmed, in two small files.
+    """The history, and the labels that the user has confirmed, in two small files.
 
-    A label is confirmed for what is in a picture's file, by the fingerprint of that, and for the
-    class by its name. So it holds wherever the file is in its class, follows the class to another
-    name, and says nothing about another class that the picture is moved to.
+    A label is confirmed for the content of a picture file, by its fingerprint, and for a class, by
+    its name. So it holds wherever the file is in its class, follows the class when it is renamed,
+    and does not apply to another class that the picture is moved to.
 
     A damaged file counts as an empty one: nothing in it is worth a failure.
     """
@@ -53,14 +53,14 @@ class Records:
         self._kept = set(_read(self._kept_file, list[tuple[str, str]]) or [])
 
     def add_point(self, point: Point) -> None:
-        """Remember an accuracy, unless nothing changed since the last one."""
+        """Record an accuracy, unless nothing has changed since the last one."""
         if self.history and self.history[-1] == point:
             return
         if self.history and self.history[-1].pictures == point.pictures:
-            self.history.pop()  # a moved label, or a better method: the newest is right
+            self.history.pop()  # a moved label or a better method: keep the newest
         self.history = [*self.history, point][-_MOST_POINTS:]
         content = json.dumps([asdict(one) for one in self.history])
-        with suppress(OSError):  # a full disk costs the history, and nothing else
+        with suppress(OSError):  # a full disk only costs the history
             write_file(self._history_file, content.encode())
 
     @property
@@ -69,23 +69,23 @@ class Records:
         return {label for _, label in self._kept}
 
     def keep(self, fingerprint: str, label: str) -> None:
-        """Remember that a picture belongs to its class, whatever it looks like."""
+        """Record that a picture belongs to its class, whatever it looks like."""
         self._set_kept(self._kept | {(fingerprint, label)})
 
     def is_kept(self, fingerprint: str, label: str) -> bool:
-        """Whether a person has said that the picture belongs to this class."""
+        """Whether the user has confirmed that the picture belongs to this class."""
         return (fingerprint, label) in self._kept
 
     def rename(self, old: str, new: str) -> None:
-        """A class has another name now."""
-        with suppress(OSError):  # a full disk costs a question that was answered before
+        """Rename a class."""
+        with suppress(OSError):  # with a full disk, an answered question is asked again
             self._set_kept({(key, new if label == old else label) for key, label in self._kept})
 
     def convert(self, fingerprint_of: Callable[[str], str | None]) -> None:
         """Read what earlier versions wrote: the path of a picture in place of its fingerprint.
 
         Args:
-            fingerprint_of: gives the fingerprint of a file of the project; None if it is gone.
+            fingerprint_of: returns the fingerprint of a file of the project; None if it is gone.
         """
         new = {(fingerprint_of(key) if "/" in key else key, label) for key, label in self._kept}
         with suppress(OSError):

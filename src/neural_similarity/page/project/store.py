@@ -1,7 +1,7 @@
 """A project: a plain folder with a folder per class, changed by the page and read by ``nsl adapt``.
 
-Every change is on disk before its method returns. What is not a picture of a class is in the folder
-``.nsl-teach`` of the project: the bin, small copies of the pictures, and what the page remembers.
+Every change is on disk before its method returns. What is not a picture of a class is in the
+project's folder ``.nsl-teach``: the bin, small copies of the pictures, and the page's records.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from .records import Records
 __all__ = ["PARTS", "PRIVATE", "Project"]
 
 PRIVATE, PARTS = ".nsl-teach", ("bin", "small", "large")
-"""The folder that the page has to itself, and the folders in it."""
+"""The page's own folder, and the folders in it."""
 
 
 class Project:
-    """The classes and pictures in a folder; made by :func:`~neural_similarity.page.open_project`.
+    """The classes and pictures in a folder; from :func:`~neural_similarity.page.open_project`.
 
     Threads may share it. A picture or class is named by an identifier of :attr:`listing`. A
-    :class:`~neural_similarity.page.RefusedError` says why something cannot be done; then nothing
-    has changed.
+    :class:`~neural_similarity.page.RefusedError` explains why something cannot be done; nothing has
+    changed then.
 
     Attributes:
-        folder: the folder of the project.
+        folder: the project folder.
         listing: the classes and pictures now.
         bin: what was deleted.
         moves: what was moved, and can be undone.
-        records: what the page remembers.
-        on_change: is called after every change.
+        records: the page's records.
+        on_change: called after every change.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,7 +60,7 @@ class Project:
         self.records.convert(self._fingerprint_of_file)
 
     def refresh(self) -> None:
-        """Look at the folder again: files may have come and gone without the page."""
+        """Read the folder again: files may have been added or removed without the page."""
         with self._lock:
             now = read_listing(self.folder, self.listing.revision)
             is_new_bin = self.bin.refresh()
@@ -68,10 +68,10 @@ class Project:
                 self._changed(now)
 
     def add_class(self, name: str) -> str:
-        """A new class without pictures; returns its identifier."""
+        """Add a class without pictures; returns its identifier."""
         with self._lock:
             if len(self.listing.labels) >= MOST_CLASSES:
-                raise RefusedError(f"A project can have {MOST_CLASSES} classes at most.")
+                raise RefusedError(f"A project can have at most {MOST_CLASSES} classes.")
             label = checked_class_name(name, self.listing.labels)
             self._check_free(label)
             (self.folder / label).mkdir()
@@ -103,11 +103,11 @@ class Project:
             return entry
 
     def add_picture(self, id: str, name: str, content: bytes) -> Picture:
-        """A new picture of a class, checked and then kept as it is.
+        """Add a picture to a class, checked and stored unchanged.
 
         Args:
             id: the class.
-            name: the name of the file where it came from; the new one resembles it.
+            name: the name of the original file; the new one resembles it.
             content: of the file.
         """
         self.listing.label(id)
@@ -118,10 +118,10 @@ class Project:
         with self._lock:
             label = self.listing.label(id)
             if len(self.listing.pictures) >= MOST_PICTURES:
-                raise RefusedError(f"A project can have {MOST_PICTURES:,} pictures at most.")
+                raise RefusedError(f"A project can have at most {MOST_PICTURES:,} pictures.")
             same_size = (p for p in self.listing.of(label) if p.size == len(content))
             if any((self.folder / p.file).read_bytes() == content for p in same_size):
-                raise RefusedError("This picture is in the class already.", 409)
+                raise RefusedError("This picture is already in the class.", 409)
             path = free_path(self.folder / label, safe_stem(name), suffix)
             write_file(path, content, overwrite=False)
             (picture,) = pictures_in(self.folder, label, [f"{label}/{path.name}"])
@@ -149,10 +149,10 @@ class Project:
             return [move.picture.id for move in moves], self.moves.add(moves)
 
     def undo_move(self, name: str) -> None:
-        """Bring pictures back that :meth:`move_pictures` has moved."""
+        """Undo a move of :meth:`move_pictures`."""
         with self._lock:
             if len({*self.listing.labels, *self.moves.labels_back(name)}) > MOST_CLASSES:
-                raise RefusedError(f"A project can have {MOST_CLASSES} classes at most.")
+                raise RefusedError(f"A project can have at most {MOST_CLASSES} classes.")
             try:
                 self.moves.undo(name, self.listing)
             finally:
@@ -171,7 +171,7 @@ class Project:
                 self._reread()
 
     def restore(self, entry: str) -> str:
-        """Bring something back from the bin; returns the identifier of its class."""
+        """Restore something from the bin; returns the identifier of its class."""
         with self._lock:
             self._check_room(entry)
             label = self.bin.restore(entry)
@@ -179,26 +179,26 @@ class Project:
             return identifier(label)
 
     def empty_bin(self) -> None:
-        """Delete for good what is in the bin."""
+        """Delete the contents of the bin permanently."""
         with self._lock:
             self.bin.empty()
             self._remove_copies()
             self._changed(self.listing)
 
     def keep_label(self, id: str) -> None:
-        """Remember that a picture belongs to its class, whatever it looks like."""
+        """Record that a picture belongs to its class, whatever it looks like."""
         with self._lock:
             picture = self.listing.picture(id)
             self.records.keep(self._fingerprint(picture), picture.label)
             self._changed(self.listing)
 
     def is_kept(self, picture: Picture) -> bool:
-        """Whether a person has said that a picture belongs to its class."""
+        """Whether the user has confirmed that a picture belongs to its class."""
         if picture.label not in self.records.kept_labels:
             return False
         try:
             return self.records.is_kept(self._fingerprint(picture), picture.label)
-        except OSError:  # it is not there any more
+        except OSError:  # it is gone
             return False
 
     def small_copy(self, id: str, large: bool = False) -> bytes:
@@ -213,18 +213,18 @@ class Project:
         return content
 
     def _check_room(self, entry: str) -> None:
-        """Raise if what comes back from the bin would be too much, before anything is moved."""
+        """Raise if restoring from the bin would exceed the limits, before anything is moved."""
         back = self.bin.entry(entry)
         if back is None:
             return
         labels = {*self.listing.labels, back.label}
         if len(labels) > MOST_CLASSES:
-            raise RefusedError(f"A project can have {MOST_CLASSES} classes at most.")
+            raise RefusedError(f"A project can have at most {MOST_CLASSES} classes.")
         if len(self.listing.pictures) + back.count > MOST_PICTURES:
-            raise RefusedError(f"A project can have {MOST_PICTURES:,} pictures at most.")
+            raise RefusedError(f"A project can have at most {MOST_PICTURES:,} pictures.")
 
     def _fingerprint(self, picture: Picture) -> str:
-        """Of what is in the file of a picture; read once."""
+        """The fingerprint of a picture's content; computed once."""
         if picture.version not in self._fingerprints:
             file = self.folder / picture.file
             self._fingerprints[picture.version] = image_fingerprint(file)
@@ -237,7 +237,7 @@ class Project:
         return None
 
     def _remove_copies(self) -> None:
-        """Delete the copies of pictures that are not in the project any more."""
+        """Delete the copies of pictures that are no longer in the project."""
         used = {picture.version for picture in self.listing.pictures}
         for folder in (self._small, self._large):
             for file in folder.glob("*.jpg"):
@@ -245,9 +245,9 @@ class Project:
                     file.unlink(missing_ok=True)
 
     def _check_free(self, label: str) -> None:
-        """Raise if a file, a hidden folder or a link has this name already."""
+        """Raise if a file, a hidden folder or a link already has this name."""
         if os.path.lexists(self.folder / label):
-            raise RefusedError(f"The folder has something else of the name {label!r}.", 409)
+            raise RefusedError(f"The folder already contains something named {label!r}.", 409)
 
     def _reread(self) -> None:
         self._changed(read_listing(self.folder, self.listing.revision))

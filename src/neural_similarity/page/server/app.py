@@ -1,4 +1,4 @@
-"""The application: routes, files of the page, errors as one sentence, and the guard around all."""
+"""The application: routes, static files, one-sentence errors, and the guard around them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["STATIC", "create_app"]
 STATIC = Path(__file__).parents[1] / "static"
 _LOGGER = logging.getLogger("neural_similarity")
 _OTHER_DISK = (
-    "The pictures are on another disk, because their class is a link. Move the files by another "
+    "The pictures are on another disk, because their class is a link. Move the files with another "
     "program."
 )
 _WORDS = {404: "There is nothing at this address.", 405: "This cannot be done at this address."}
@@ -50,12 +50,12 @@ def create_app(
 
     Args:
         project: the project.
-        engine: what learns it; the caller starts and stops it.
+        engine: trains on it; the caller starts and stops it.
         token: what the opened address must end with.
-        port: of the address that the server listens on.
-        events: tells open pages of news; a server closes it to stop.
+        port: of the server's address.
+        events: notifies open pages; a server closes it to stop.
         once: another token, for a single use.
-        limits: how long a body may be silent.
+        limits: how long a request body may stall.
     """
     news = Events() if events is None else events
     packing = Packing(engine, news.publish)
@@ -88,28 +88,28 @@ def _add_error_answers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def on_invalid(request: Request, error: Any) -> JSONResponse:
-        return refusal(RefusedError("The request is not one that this page sends."))
+        return refusal(RefusedError("The request is not valid."))
 
     @app.exception_handler(HTTPException)
     def on_http(request: Request, error: Any) -> JSONResponse:
-        if isinstance(error.__cause__, RefusedError):  # the guard ended a body that FastAPI read
+        if isinstance(error.__cause__, RefusedError):  # the guard aborted the body
             return refusal(error.__cause__)
         words = _WORDS.get(error.status_code, "The request cannot be answered.")
         return refusal(RefusedError(words, error.status_code))
 
     @app.exception_handler(ClientDisconnect)
     def on_gone(request: Request, error: Any) -> JSONResponse:
-        return refusal(RefusedError("The upload was broken off."))  # nobody reads it
+        return refusal(RefusedError("The upload was interrupted."))  # nobody reads it
 
     @app.exception_handler(OSError)
     def on_disk(request: Request, error: Any) -> JSONResponse:
         if isinstance(error, FileNotFoundError):
-            return refusal(RefusedError("The file is not there any more.", 404))
+            return refusal(RefusedError("The file no longer exists.", 404))
         if error.errno == errno.EXDEV:
             return refusal(RefusedError(_OTHER_DISK, 409))
         _LOGGER.warning("neural_similarity: %s: %s", error.filename, error.strerror)
-        return refusal(RefusedError(f"The disk refused: {error.strerror or error}.", 507))
+        return refusal(RefusedError(f"Disk error: {error.strerror or error}.", 507))
 
     @app.exception_handler(Exception)
     def on_failure(request: Request, error: Any) -> JSONResponse:
-        return refusal(RefusedError("The server failed; the terminal says why.", 500))
+        return refusal(RefusedError("The server failed; see the terminal.", 500))

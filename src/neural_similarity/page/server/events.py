@@ -1,4 +1,4 @@
-"""News for every page that is open: two pages on one project see each other's changes."""
+"""Notify every open page: two pages on one project see each other's changes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..refused import RefusedError
 __all__ = ["Events"]
 
 _MOST_PAGES = 24
-_SIGN_OF_LIFE = 15.0  # seconds; a page that hears nothing for longer knows that the server is gone
+_SIGN_OF_LIFE = 15.0  # seconds; after a longer silence, a page assumes that the server is gone
 
 
 class Events:
-    """Tells open pages that there is something new; what it is, they ask.
+    """Notifies open pages of changes; they then fetch the state.
 
-    News that come faster than a page reads them become one.
+    Notifications that come faster than a page reads them are combined.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Events:
         self._is_closed = False
 
     def publish(self) -> None:
-        """Tell all pages; any thread may call it."""
+        """Notify all pages; any thread may call this."""
         self._number += 1
         loop = self._loop
         if loop is not None and not loop.is_closed():
@@ -38,7 +38,7 @@ class Events:
         self.publish()
 
     def open_stream(self, sign_of_life: float = _SIGN_OF_LIFE) -> AsyncIterator[bytes]:
-        """Server-sent events for one page: first the present state, then news."""
+        """Server-sent events for one page: first the current state, then changes."""
         if len(self._pages) >= _MOST_PAGES:
             raise RefusedError("Too many pages are open; close one first.", 429)
         self._loop = asyncio.get_running_loop()

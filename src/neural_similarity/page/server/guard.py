@@ -1,15 +1,15 @@
 """Who may talk to the server, and how much: checked before a request reaches anything else.
 
-The server listens on the loopback address alone, but every page of the web that is open in the same
-browser can send requests there, and so can every program on the machine. So:
+The server listens only on the loopback address, but every web page open in the same browser can
+send requests there, and so can every program on the machine. So:
 
-- ``Host`` must be our own address. A name of another site that was made to point here (DNS
-  rebinding) is refused.
-- ``Origin``, and what browsers say about where a request comes from, must be this page. A request
-  that changes something must have one.
-- Everything needs the token of the opened address, which then is in a cookie that scripts cannot
-  read and other sites cannot send.
-- A body is counted while it arrives, and ends the request when it is too long or stops coming.
+- ``Host`` must be our own address. A foreign name that resolves to this machine (DNS rebinding) is
+  refused.
+- ``Origin`` and the browser's ``Sec-Fetch`` headers must name this page. A request that changes
+  something must have an ``Origin``.
+- Everything needs the token of the opened address, which is then kept in a cookie that scripts
+  cannot read and other sites cannot send.
+- A body is counted while it arrives; if it is too long or stalls, the request ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .limits import Limits, in_time
 __all__ = ["MOST_JSON", "Guard", "refusal"]
 
 MOST_JSON = 2**20
-"""The longest body of a request that is no picture."""
+"""The longest request body that is not a picture."""
 _SAFE = ("GET", "HEAD")
 _HEADERS = {
     "content-security-policy": (
@@ -49,8 +49,8 @@ _ENTER = """<!doctype html><html lang="en"><meta charset="utf-8"><title>nsl teac
 <link rel="icon" href="/static/icon.svg">
 <meta http-equiv="refresh" content="0; url=/"><p><a href="/">Open the page</a></p></html>"""
 _STRANGER = """<!doctype html><html lang="en"><meta charset="utf-8"><title>nsl teach</title>
-<h1>Please use the whole address</h1><p>Open the address that <code>nsl teach</code> printed in the
-terminal, with the token at its end.</p></html>"""
+<h1>Please use the full address</h1><p>Open the address that <code>nsl teach</code> printed in the
+terminal, including the token at the end.</p></html>"""
 
 
 class Guard:
@@ -59,10 +59,10 @@ class Guard:
     Args:
         app: the application.
         token: what the opened address must end with.
-        port: of our own address.
-        once: another token, for a single use. The address that a browser is started with can be
-            read by everybody on the machine, in its command line.
-        limits: how long a body may be silent.
+        port: of our address.
+        once: another token, for a single use. The address that a browser is started with is visible
+            to everyone on the machine, in its command line.
+        limits: how long a request body may stall.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # a websocket: nothing here speaks that, and silence closes it
+            return  # a websocket: not supported; no answer closes it
         guarded_send = _with_headers(send)
         try:
             answer = self._check(scope)
@@ -96,8 +96,8 @@ class Guard:
         is_page = scope["path"] == "/" and scope["method"] in _SAFE
         given = parse_qs(scope["query_string"].decode("ascii", "replace")).get("token", [""])[0]
         if is_page and given and self._opens(given):
-            # A page that goes on by itself, and no redirection: after a click in another site the
-            # browser would not send the cookie along.
+            # A page that forwards itself, not a redirect: after a click on another site the browser
+            # would not send the cookie along.
             answer = HTMLResponse(_ENTER, headers={"cache-control": "no-store"})
             answer.set_cookie(self.cookie, self.token, httponly=True, samesite="strict")
             return answer
@@ -109,7 +109,7 @@ class Guard:
         return None
 
     def _opens(self, given: str) -> bool:
-        """Whether a token in the address is one of ours; the one for a single use is used up."""
+        """Whether a token in the address is one of ours; the single-use one is then spent."""
         if self._once and _equal(given, self._once):
             self._once = ""
             return True
@@ -120,7 +120,7 @@ class Guard:
         if host not in self.hosts:
             raise RefusedError("This server answers only at its own address.", 403)
         if origin is None and method not in _SAFE:
-            raise RefusedError("Only the page of this server can change something.", 403)
+            raise RefusedError("Only this server's own page can make changes.", 403)
         if origin is not None and origin != f"http://{host}":
             raise RefusedError("Another site cannot use this server.", 403)
         if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not (
@@ -130,7 +130,7 @@ class Guard:
 
 
 def refusal(error: RefusedError) -> JSONResponse:
-    """The answer that says why something cannot be done."""
+    """The response that explains why something cannot be done."""
     return JSONResponse({"error": str(error)}, error.status)
 
 
@@ -149,7 +149,7 @@ def _too_long(scope: Scope) -> RefusedError:
 
 
 def _check_length(scope: Scope, headers: Headers) -> None:
-    """Refuse a body that says itself that it is too long, before any of it is read."""
+    """Refuse a body whose declared length is too long, before any of it is read."""
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > _limit(scope):
         raise _too_long(scope)
@@ -183,7 +183,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def _cookie(headers: Headers, name: str) -> str:
-    """One cookie. Other programs at this address may have odd ones beside it."""
+    """One cookie. Other programs at this address may have set odd ones too."""
     for part in headers.get("cookie", "").split(";"):
         given, _, value = part.strip().partition("=")
         if given == name:
@@ -192,5 +192,5 @@ def _cookie(headers: Headers, name: str) -> str:
 
 
 def _equal(given: str, token: str) -> bool:
-    """Whether two texts are equal, in a time that does not tell how far they are."""
+    """Whether two texts are equal, in constant time."""
     return compare_digest(given.encode("utf-8", "replace"), token.encode())

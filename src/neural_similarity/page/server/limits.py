@@ -1,8 +1,8 @@
-"""How long a connection may be silent: one that says nothing keeps no place from others.
+"""Timeouts, so that a silent connection does not block others.
 
-A server has a limited number of connections, and few places for bodies of pictures. A program that
-opens connections and sends nothing would have them all, and so would uploads from a computer that
-went to sleep. So the head of a request must come within some seconds, and a body must keep coming.
+A server has a limited number of connections, and few slots for picture bodies. A program that opens
+connections and sends nothing would take them all, and so would uploads from a computer that went to
+sleep. So the head of a request must arrive within seconds, and a body must keep arriving.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Limits:
 
     Attributes:
         connections: how many may be open at once.
-        head: seconds from the beginning of a connection, or from the last answer, until the head of
-            a request is there.
-        silence: seconds in which a part of a body must come.
-        slowest: bytes in a second that a body must have on average, after a first silence.
+        head: seconds from the start of a connection, or from the last response, until the head of a
+            request has arrived.
+        silence: seconds within which the next part of a body must arrive.
+        slowest: bytes per second that a body must reach on average, after a first silence.
     """
 
     connections: int = 64
@@ -51,13 +51,13 @@ def server_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
 
 
 def in_time(receive: Receive, limits: Limits) -> Receive:
-    """The body of a request, as long as it keeps coming."""
+    """The body of a request, as long as it keeps arriving."""
     loop = asyncio.get_running_loop()
     waited, count, is_whole = 0.0, 0, False
 
     async def receive_in_time() -> Message:
         nonlocal waited, count, is_whole
-        if is_whole:  # what comes now is the end of the connection, whenever that is
+        if is_whole:  # what follows is the end of the connection, at any time
             return await receive()
         begin = loop.time()
         try:
@@ -75,14 +75,14 @@ def in_time(receive: Receive, limits: Limits) -> Receive:
 
 
 def _too_slow() -> RefusedError:
-    return RefusedError("The upload stopped on its way. Please try again.", 408)
+    return RefusedError("The upload was interrupted. Please try again.", 408)
 
 
 class _Connection(H11Protocol):
-    """A connection that is closed when the head of a request does not come in time.
+    """A connection that is closed if the head of a request does not arrive in time.
 
-    uvicorn itself closes a connection that is silent after an answer, but not one that has never
-    asked, nor one that has sent a part of a head.
+    uvicorn itself closes a connection that is silent after a response, but not one that never sent
+    a request, or sent only part of a head.
     """
 
     seconds: float
@@ -100,7 +100,7 @@ class _Connection(H11Protocol):
     def on_response_complete(self) -> None:
         self._wait_for_head()
         super().on_response_complete()
-        if self._is_asked():  # the next request was there already
+        if self._is_asked():  # the next request has already arrived
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:

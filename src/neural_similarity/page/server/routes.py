@@ -1,4 +1,4 @@
-"""What the page can ask for: addresses hold identifiers, never names of classes or files."""
+"""The routes of the page: addresses hold identifiers, never names of classes or files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .state import describe, describe_answer, describe_picture
 
 __all__ = ["Parts", "add_routes"]
 
-_AT_ONCE = 4  # bodies of pictures in memory
+_AT_ONCE = 4  # picture bodies in memory
 _MOST_IDS = 10_000
 
 
@@ -78,7 +78,7 @@ def _add_project_routes(app: FastAPI, project: Project) -> None:
     def rename_class(id: str, body: Named) -> dict[str, str]:
         return {"id": project.rename_class(id, body.name)}
 
-    # An answer that offers to undo something says from which revision on that is in the state.
+    # A response that offers an undo gives the revision from which on the state contains it.
     @app.delete("/api/classes/{id}")
     def delete_class(id: str) -> dict[str, Any]:
         entries = [project.delete_class(id)]
@@ -131,7 +131,7 @@ def _add_picture_routes(app: FastAPI, parts: Parts) -> None:
     def picture(id: str, large: bool = False) -> Response:
         engine.defer()
         content = project.small_copy(id, large)
-        # The address has the version of the picture in it, so a copy may stay for good.
+        # The address contains the picture's version, so it can be cached forever.
         headers = {"cache-control": "private, max-age=31536000, immutable"}
         return Response(content, media_type="image/jpeg", headers=headers)
 
@@ -139,7 +139,7 @@ def _add_picture_routes(app: FastAPI, parts: Parts) -> None:
     async def try_picture(request: Request) -> dict[str, Any]:
         lesson = engine.lesson
         if lesson is None:
-            raise RefusedError("Nothing is learned yet: teach two classes first.", 409)
+            raise RefusedError("Nothing has been learned yet: teach two classes first.", 409)
         async with places:
             content = await request.body()
             image = await run_in_threadpool(decoded, content)

@@ -38,9 +38,9 @@ def serve(
 
     Args:
         project: the project.
-        backbone: the network that gives features.
-        port: where to listen; by default 8350, or a free one if that is taken. 0 is a free one.
-        announce: is called with the address to open, token and all, when the server listens.
+        backbone: the network that computes features.
+        port: where to listen; by default 8350, or a free port if that is taken. 0 is a free port.
+        announce: called with the address to open, including the token, when the server listens.
         open_browser: also open it in the browser.
     """
     with closing(_listen(port)) as listening, quietly():
@@ -53,7 +53,7 @@ def serve(
         config = server_config(app, limits)
         engine.start()
         announce(address + token)
-        if open_browser:  # it may wait for the browser to start, or for the first answer
+        if open_browser:  # it may wait for the browser to start, or for the first response
             Thread(target=webbrowser.open, args=(address + once,), daemon=True).start()
         try:
             with suppress(KeyboardInterrupt):  # uvicorn passes the signal on after it has stopped
@@ -75,7 +75,7 @@ class _Server(uvicorn.Server):
 
 
 def _listen(port: int | None) -> socket.socket:
-    """A socket on the loopback address; connections wait until the server takes them."""
+    """A socket on the loopback address; connections wait until the server accepts them."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

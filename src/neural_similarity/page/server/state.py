@@ -18,7 +18,7 @@ from ..takeaway import Packing
 __all__ = ["FEW", "describe", "describe_answer", "describe_picture"]
 
 FEW = 5
-"""A class with fewer pictures is named as one that has too few."""
+"""A class with fewer pictures is reported as having too few."""
 _MOST_NAMED = 3  # pictures that are in no class
 
 
@@ -57,7 +57,7 @@ def describe_picture(picture: Picture, trouble: dict[str, str]) -> dict[str, Any
 
 
 def describe_answer(answer: Answer, lesson: Lesson) -> dict[str, Any]:
-    """What the classifier says about a picture: the most probable class first."""
+    """The prediction for a picture: the most probable class first."""
     shares = zip(lesson.examples.labels, answer.probabilities, strict=True)
     return {
         "known": answer.is_known,
@@ -78,7 +78,7 @@ def describe_answer(answer: Answer, lesson: Lesson) -> dict[str, Any]:
 
 @cache
 def _hint() -> str | None:
-    """What to install for a better network: looked up once, for it takes a while."""
+    """What to install for a better network: looked up once, because it takes a while."""
     return missing_hint()
 
 

@@ -1,4 +1,4 @@
-"""What people take away: the folder of ``nsl adapt`` as a zip, with a page that runs the model."""
+"""The download: the folder of ``nsl adapt`` as a zip, with a page that runs the model."""
 
 from .packing import Packing
 

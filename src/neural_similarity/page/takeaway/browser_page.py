@@ -1,6 +1,6 @@
-"""A page in one file that runs the ONNX model in the browser itself: no server, no network.
+"""A page in one file that runs the ONNX model in the browser: no server, no network.
 
-Pages that are opened from a disk cannot load other files. So everything is in ``try.html``: the
+Pages opened from disk cannot load other files. So everything is in ``try.html``: the
 model, onnxruntime-web, and a script that prepares pictures as Pillow does.
 """
 
@@ -23,7 +23,7 @@ _TEMPLATE = Path(__file__).parent / "template"
 
 
 def write_browser_page(folder: Path, name: str) -> None:
-    """Write ``try.html`` next to ``model.onnx`` and ``labels.json``, and a line of README.txt.
+    """Write ``try.html`` next to ``model.onnx`` and ``labels.json``, and add a line to README.txt.
 
     Args:
         folder: what ``nsl adapt`` wrote.
@@ -55,5 +55,5 @@ def _in_base64(content: bytes) -> str:
 
 
 def _in_markup(values: object) -> str:
-    """JSON in which nothing can end its element: names of classes may have markup in them."""
+    """JSON that cannot end its HTML element: class names may contain markup."""
     return json.dumps(values).replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,4 +1,4 @@
-"""Pack the classifier: learn as ``nsl adapt`` does, write its folder, and make a zip of it."""
+"""Pack the classifier: train as ``nsl adapt`` does, write its folder, and zip it."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ from .runtime import has_runtime
 __all__ = ["Packing"]
 
 _LOGGER = logging.getLogger("neural_similarity")
-_PACKED = (".onnx", ".png", ".safetensors", ".html")  # zip would gain little, and take long
+_PACKED = (".onnx", ".png", ".safetensors", ".html")  # compression would gain little, and take long
 
 
 class Packing:
-    """Makes the zip on request, in a thread of its own.
+    """Makes the zip on request, in a separate thread.
 
     Args:
-        engine: what has learned.
-        on_news: is called, from that thread, whenever there is something new to show.
+        engine: the engine that has trained.
+        on_news: called from that thread whenever there is something new to show.
     """
 
     def __init__(self, engine: Engine, on_news: Callable[[], None] = lambda: None) -> None:
         self.engine, self.project, self.on_news = engine, engine.project, on_news
         self.name = safe_stem(self.project.folder.name)
         self._file = self.project.folder / PRIVATE / "take-away.zip"
-        self._file.unlink(missing_ok=True)  # of an earlier run: nobody knows what is in it
+        self._file.unlink(missing_ok=True)  # from an earlier run, with unknown contents
         self._lock = Lock()
         self._state: dict[str, Any] = {"state": "none"}
         self._pictures: tuple[Picture, ...] = ()
 
     @property
     def file(self) -> Path:
-        """The zip, once it is there."""
+        """The zip, once it exists."""
         if self._state["state"] != "ready":
             raise RefusedError("There is nothing to take away yet.", 404)
         return self._file
@@ -70,13 +70,13 @@ class Packing:
         }
 
     def start(self) -> None:
-        """Begin; :meth:`describe` tells how it goes."""
+        """Start; :meth:`describe` reports the progress."""
         lesson = self.engine.lesson
         if lesson is None:
             raise RefusedError("There is nothing to take away yet: teach two classes first.", 409)
         with self._lock:
             if self._state["state"] == "working":
-                raise RefusedError("The model is being packed already.", 409)
+                raise RefusedError("The model is already being packed.", 409)
             self._state = {"state": "working", "step": "images", "done": 0, "total": 0}
         Thread(target=self._run, args=(lesson,), name="nsl-teach-pack", daemon=True).start()
 
@@ -86,7 +86,7 @@ class Packing:
             size = self._file.stat().st_size
             self._pictures = lesson.examples.pictures
             self._report({"state": "ready", "bytes": size, "name": f"{self.name}.zip"})
-        except Exception as error:  # the page says so, and the next attempt may do
+        except Exception as error:  # the page shows it, and the next attempt may succeed
             if not isinstance(error, OSError | NeuralSimilarityError):
                 _LOGGER.exception("neural_similarity: packing failed")
             self._report({"state": "failed", "message": _sentence(error)})
@@ -161,9 +161,9 @@ def _has_onnx() -> bool:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
-        return "A picture has gone meanwhile. Please start again."
+        return "A picture disappeared in the meantime. Please try again."
     if isinstance(error, OSError):
-        return f"The disk refused: {error.strerror or error}."
+        return f"Disk error: {error.strerror or error}."
     if isinstance(error, NeuralSimilarityError):
         return str(error)
-    return "Something failed that should not have; the terminal says what."
+    return "Something went wrong; see the terminal."

@@ -1,8 +1,7 @@
-"""The parts of onnxruntime-web that the page of a model needs: taken from its npm package once.
+"""The parts of onnxruntime-web that a model's page needs, extracted once from its npm package.
 
 They are not in the repository. ``make runtime`` gets the package from npm; :func:`install_runtime`
-takes two files out of it, checks their SHA-256, and puts them beside itself, where a wheel includes
-them.
+extracts two files, checks their SHA-256, and puts them next to itself, where a wheel includes them.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ _DIGESTS = {
 
 
 def has_runtime() -> bool:
-    """Whether the files are there."""
+    """Whether the files are installed."""
     return all(file.is_file() for file in _files())
 
 
 def read_runtime() -> tuple[bytes, bytes]:
-    """The script, and the WebAssembly module packed by gzip."""
+    """The script, and the WebAssembly module compressed by gzip."""
     script, wasm = (file.read_bytes() for file in _files())
     return script, wasm
 
 
 def install_runtime(package: Path) -> None:
-    """Take the files out of the npm package onnxruntime-web.
+    """Extract the files from the npm package onnxruntime-web.
 
     Args:
-        package: the file that ``npm pack`` has written.
+        package: the file that ``npm pack`` wrote.
     """
     _FOLDER.mkdir(exist_ok=True)
     script, wasm = _files()

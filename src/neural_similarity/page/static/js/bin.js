@@ -1,4 +1,4 @@
-/* The bin: what was deleted can come back. */
+/* The bin: what was deleted can be restored. */
 
 import { api } from "./api.js";
 import { button, h, show } from "./dom.js";
@@ -7,7 +7,7 @@ import { texts } from "./texts.js";
 
 const t = texts.teach;
 
-/** Show what is in the bin; drawn anew only if that has changed, so that focus stays. */
+/** Show the bin; it is redrawn only if it has changed, to keep the focus. */
 export function drawBin(bin, entries) {
   bin.hidden = !entries.length;
   const key = JSON.stringify(entries);

@@ -22,7 +22,7 @@ export async function openCamera(video) {
   };
 }
 
-/** The present frame as a JPEG file. */
+/** The current frame as a JPEG file. */
 export function frame(video, name = "camera") {
   const canvas = document.createElement("canvas");
   const scale = Math.min(1, SIDE / Math.max(video.videoWidth, video.videoHeight));

@@ -70,7 +70,7 @@ async function rename(id, name) {
   if (!renamed) name.value = store.classOf(id)?.name ?? "";
 }
 
-/** A button that opens the system's dialog for files. */
+/** A button that opens the system's file dialog. */
 function chooser(id, options) {
   const input = h("input", {
     type: "file", hidden: true, ...options,

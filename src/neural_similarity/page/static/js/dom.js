@@ -1,4 +1,4 @@
-/* Elements from plain calls. Text is always text: nothing here reads markup. */
+/* Elements from plain calls. Text is always text: nothing here parses markup. */
 
 const SVG = "http://www.w3.org/2000/svg";
 const PROPERTIES = new Set([
@@ -11,7 +11,7 @@ export function h(name, options = {}, ...children) {
   return fill(document.createElement(name), options, children);
 }
 
-/** An element of a drawing. */
+/** An SVG element. */
 export function svg(name, options = {}, ...children) {
   return fill(document.createElementNS(SVG, name), options, children);
 }
@@ -27,7 +27,7 @@ function fill(element, options, children) {
   return element;
 }
 
-/** Show these children; an element that is there already stays, with its focus. */
+/** Show these children; existing elements stay, with their focus. */
 export function show(parent, ...children) {
   const wanted = children.flat(2).filter((child) => child !== null && child !== undefined);
   const same = wanted.length === parent.childNodes.length && wanted.every((c, i) => c === parent.childNodes[i]);
@@ -41,7 +41,7 @@ export function setText(element, text) {
 
 /**
  * Keep one child for each item, in order. Children are made once and then updated, so focus,
- * selection and pictures that are loaded stay.
+ * selection and loaded pictures stay.
  */
 export function keyed(parent, items, keyOf, make, update = () => {}) {
   parent.children_ ??= new Map();
@@ -64,7 +64,7 @@ export function keyed(parent, items, keyOf, make, update = () => {}) {
   }
 }
 
-/** A button with a text, and a longer name for screen readers where the text alone says too little. */
+/** A button with a text, and a longer name for screen readers if the text alone is unclear. */
 export function button(text, onclick, options = {}) {
   return h("button", { type: "button", onclick, ...options }, text);
 }

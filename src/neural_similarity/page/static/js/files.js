@@ -4,7 +4,7 @@
 export async function droppedFiles(transfer) {
   const entries = [...transfer.items]
     .filter((item) => item.kind === "file")
-    .map((item) => item.webkitGetAsEntry?.() ?? item.getAsFile()); // all at once: they vanish soon
+    .map((item) => item.webkitGetAsEntry?.() ?? item.getAsFile()); // all at once: they expire soon
   const found = [];
   for (const entry of entries) {
     if (entry instanceof File) found.push({ folder: "", file: entry });
@@ -31,9 +31,9 @@ async function collect(entry, folder, found) {
 export const pastedFiles = (event) =>
   [...(event.clipboardData?.files ?? [])].filter((file) => file.type.startsWith("image/"));
 
-/** Let an element take files: `onDrop` gets the event's data, `accepts` says which kinds. */
+/** Let an element take files: `onDrop` gets the event's data, `accepts` decides which kinds. */
 export function dropTarget(element, onDrop, accepts = (types) => types.includes("Files")) {
-  let depth = 0; // events come for every child as well
+  let depth = 0; // events fire for every child too
   const isOurs = (event) => accepts([...event.dataTransfer.types]);
   element.addEventListener("dragenter", (event) => {
     if (!isOurs(event)) return;

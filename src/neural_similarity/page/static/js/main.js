@@ -1,4 +1,4 @@
-/* Starts the page: texts, views, and the line that says how it goes. */
+/* Starts the page: texts, views, and the status line. */
 
 import { h, setText, show } from "./dom.js";
 import { startSee } from "./see.js";
@@ -32,7 +32,7 @@ function chooseView(moveFocus) {
 }
 addEventListener("hashchange", () => chooseView(true));
 
-/** One line for everybody, and for screen readers: what goes on, and how good it is. */
+/** The status line, also for screen readers: what is going on, and the accuracy. */
 function drawSummary(state) {
   const { stage, done, total } = state.status;
   const { lesson } = state;
@@ -56,7 +56,7 @@ onServerChange((server) => {
   byId("gone").hidden = server === "here";
   setText(byId("gone"), server === "here" ? "" : texts.gone[server]);
 });
-// A picture that is dropped beside its target must not replace the page.
+// A picture dropped outside its target must not replace the page.
 for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault());
 
 await store.refresh();

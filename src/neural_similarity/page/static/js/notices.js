@@ -8,8 +8,8 @@ const STAY = 9000; // milliseconds; one that offers something stays longer
 const place = () => document.getElementById("notices");
 
 /**
- * Show a message. `action` is { text, run }, `details` are lines below. A message of the same `key` goes;
- * all errors have one, so a new one takes the place of the last. `isCurrent` says of a state whether the
+ * Show a message. `action` is { text, run }, `details` are lines below. A message with the same `key` is removed;
+ * errors share one, so a new error replaces the last. `isCurrent` tells for a state whether the
  * message still makes sense.
  */
 export function notify(message, { action = null, details = [], isError = false, key = isError ? "error" : "", isCurrent = null } = {}) {
@@ -33,12 +33,12 @@ export function notify(message, { action = null, details = [], isError = false, 
   return notice;
 }
 
-/** Take back the message of this key, if it is there. */
+/** Remove the message with this key, if any. */
 export function dismiss(key) {
   place().querySelector(`[data-key="${key}"]`)?.remove();
 }
 
-/** Run something that may fail, and show why; a success takes back the last error. */
+/** Run something that may fail, and show why; success removes the last error. */
 export async function attempt(work) {
   try {
     const result = await work();
@@ -66,7 +66,7 @@ export function confirmed(title, text, yes) {
   });
 }
 
-/** Show a picture large. */
+/** Show a picture enlarged. */
 export function enlarge(address, caption) {
   const dialog = document.getElementById("dialog");
   show(

@@ -40,7 +40,7 @@ function toggle(id, only = false) {
   changed();
 }
 
-/** The pictures that are dragged from another class; null if it is something else. */
+/** The pictures dragged from another class; null if something else is dragged. */
 export function draggedIds(transfer) {
   const text = transfer.getData(DRAGGED);
   return text ? JSON.parse(text) : null;

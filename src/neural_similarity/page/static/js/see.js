@@ -37,7 +37,7 @@ export function startSee(view) {
   view.addEventListener("shown", () => store.state && draw());
 }
 
-/** Draw a part anew only if its values have changed, so that focus and open details stay. */
+/** Redraw a part only if its values have changed, to keep focus and open details. */
 function drawOnce(place, values, make) {
   const key = JSON.stringify(values);
   if (place.dataset.key === key) return;
@@ -45,7 +45,7 @@ function drawOnce(place, values, make) {
   show(place, ...make());
 }
 
-/** Every picture that is there, with its class. */
+/** All pictures by identifier, with their classes. */
 export function picturesById(state) {
   const all = new Map();
   for (const one of state.classes) for (const picture of one.pictures) all.set(picture.id, { ...picture, owner: one });

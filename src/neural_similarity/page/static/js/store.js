@@ -1,4 +1,4 @@
-/* The state of the project, as the server tells it; every view is drawn from it. */
+/* The state of the project, as the server reports it; every view is drawn from it. */
 
 import { api } from "./api.js";
 
@@ -18,7 +18,7 @@ export const store = {
     return () => listeners.delete(listener);
   },
 
-  /** Ask for the state; calls that come while one is under way become one. */
+  /** Fetch the state; calls made while one is in progress become one. */
   async refresh() {
     if (fetching) {
       again = true;
@@ -55,8 +55,8 @@ function setServer(server) {
 }
 
 /**
- * Listen to news while the page can be seen; a server that comes back is found again. A page in the
- * background lets go of its connection: browsers have six of them for all pages together.
+ * Listen for changes while the page is visible, and reconnect when the server returns. A page in the
+ * background closes its connection: browsers allow six for all pages together.
  */
 export function listen() {
   const source = new EventSource("/api/events");

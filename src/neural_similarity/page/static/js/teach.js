@@ -72,7 +72,7 @@ function newClassCard() {
   return form;
 }
 
-/** Make a class of every folder; pictures outside of folders become a class of their own. */
+/** Make a class from each folder; pictures outside folders become a separate class. */
 async function addFolders(found) {
   if (!found.length) notify(t.noFiles, { isError: true });
   const byFolder = Map.groupBy(found, (one) => one.folder.normalize("NFC") || t.dropped(store.state.classes.length + 1));

@@ -42,7 +42,7 @@ function offer(message, revision, isPossible, undo) {
       await undo();
       notify(t.restored);
     });
-  // A state from before the change says nothing about it.
+  // A state from before the change cannot tell.
   const isCurrent = (state) => state.revision < revision || isPossible(state);
   notify(message, { action: { text: texts.undo, run }, isCurrent });
 }

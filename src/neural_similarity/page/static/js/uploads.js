@@ -1,4 +1,4 @@
-/* The queue of pictures on their way to the server: a few at once, with one report at the end. */
+/* The upload queue: a few pictures at once, with one report at the end. */
 
 import { api } from "./api.js";
 import { dismiss, notify } from "./notices.js";
@@ -16,10 +16,10 @@ function newBatch() {
   return { total: 0, done: 0, added: new Map(), skipped: [] };
 }
 
-/** Call a function with { done, total } while pictures are on their way, and with null after. */
+/** Call a function with { done, total } while pictures are uploaded, and with null afterwards. */
 export const onUploads = (listener) => (onProgress = listener);
 
-/** Add files to a class; quietly if somebody else tells how many. */
+/** Add files to a class; quietly if the caller reports how many. */
 export function upload(classId, files, isQuiet = false) {
   batch.isQuiet = isQuiet;
   for (const file of files) queue.push({ classId, file });

@@ -11,7 +11,7 @@ const FILTERS = {
     },
   },
 };
-const ONE = 2 ** 22; // weights are whole numbers of 22 bits
+const ONE = 2 ** 22; // weights are fixed-point numbers with 22 bits
 
 /** For every output pixel: where its input begins, and the weights. */
 function weights(length, start, end, side, { support, at }) {

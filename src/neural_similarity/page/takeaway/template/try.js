@@ -79,11 +79,11 @@ async function tryFile(file) {
     const bitmap = await createImageBitmap(file, { imageOrientation: "from-image", colorSpaceConversion: "none" });
     shown.src = URL.createObjectURL(file);
     shown.hidden = false;
-    words.textContent = "Looking …";
+    words.textContent = "Classifying …";
     await classify(pixelsOf(bitmap, bitmap.width, bitmap.height));
     words.textContent = "";
   } catch {
-    words.textContent = "This is not a picture that can be read.";
+    words.textContent = "This file is not a readable picture.";
   }
 }
 
@@ -92,7 +92,7 @@ function endLive() {
   for (const track of stream?.getTracks() ?? []) track.stop();
   stream = null;
   video.hidden = true;
-  live.textContent = "Camera live";
+  live.textContent = "Live camera";
 }
 
 live.addEventListener("click", async () => {
@@ -100,11 +100,11 @@ live.addEventListener("click", async () => {
   try {
     stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 640 } } });
   } catch {
-    return (words.textContent = "No camera can be used here. Choose a picture instead.");
+    return (words.textContent = "No camera is available. Choose a picture instead.");
   }
   video.srcObject = stream;
   video.hidden = !(shown.hidden = true);
-  live.textContent = "Stop the camera";
+  live.textContent = "Stop camera";
   await video.play();
   while (stream) {
     await classify(pixelsOf(video, video.videoWidth, video.videoHeight));
