@@ -115,6 +115,8 @@ def main(words: Sequence[str] | None = None) -> None:
                     run(name, seed, arguments.work, arguments.results)
     except NeuralSimilarityError as error:
         parser.exit(2, f"{error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, "Stopped. Run the same command to continue.\n")
 
 
 if __name__ == "__main__":

@@ -66,3 +66,14 @@ def test_a_short_run_is_stored_once(tmp_path, monkeypatch, capsys):
     assert "image-100" not in capsys.readouterr().out
     with pytest.raises(SystemExit):
         variants.main(["imagen", *command[1:], str(tmp_path)])
+
+
+def test_a_stopped_command_says_how_to_continue(tmp_path, monkeypatch, capsys):
+    def interrupted(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(variants, "train_method", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        variants.main(["image", "--work", str(tmp_path), "--results", str(tmp_path)])
+    assert stopped.value.code == 130
+    assert "Run the same command" in capsys.readouterr().err
