@@ -1,12 +1,12 @@
-"""First steps: adapt a trained network to a changed task by learning nine parameters a layer.
+"""First steps: adapt a trained network to a changed task by learning nine parameters per layer.
 
 A small network learns scikit-learn's digits. Then the task changes: the images are faint, with
 three tenths of their contrast, and twenty of them are labelled. The network stays frozen. A
 similarity in each convolution is trained, or the classifier, or both. At the end the similarity is
 merged into the kernels: what remains is the same plain network with other weights.
 
-A second change, mirrored images, shows the limit: nine gains a layer cannot mirror a kernel. A
-whole matrix a layer can do so in part, and retraining the classifier does better.
+A second change, mirrored images, shows the limit: nine gains per layer cannot mirror a kernel. A
+whole matrix per layer can do so in part, and retraining the classifier does better.
 
 Run: ``python examples/first_steps.py`` (under a minute on two cores).
 """
