@@ -24,9 +24,10 @@ weight decay. The recipes:
   that: ProtoNet with 30 classes, RelationNet with 15 queries, as their authors; R2D2 with
   as many images; MAML, whose tasks are cheaper then, with three times as many tasks.
 
-The caps are chosen by the seconds per step on one thread, where a step on 128 images takes 0.28:
-dynamic 0.33, one M per image 0.29, ProtoNet 0.83, R2D2 0.56, RelationNet 0.21, MatchingNet 0.15,
-MAML and the meta-learned static NSN 2.3.
+The caps were chosen by the seconds per step on one thread, before freed memory was kept
+(``keep_freed_memory``), where a step on 128 images took 0.28: dynamic 0.33, one M per image 0.29,
+ProtoNet 0.83, R2D2 0.56, RelationNet 0.21, MatchingNet 0.15, MAML and the meta-learned static NSN
+2.3.
 """
 
 from __future__ import annotations
