@@ -1,4 +1,4 @@
-"""What the documents say is true: code runs, commands exist, paths are there."""
+"""What the documents say is true: code runs, commands exist, paths exist."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole: interrupted or killed at any step, nothing is lost."""
+"""Files and folders written completely or not at all: stopped at any step, nothing is lost."""
 
 import itertools
 import os

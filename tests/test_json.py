@@ -1,4 +1,4 @@
-"""JSON of files: within bounds, of the right types, or an error that names file and key."""
+"""JSON files: within limits, of the right types, or an error that names file and key."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The rooms of the house: reachable by name, small, and closed to each other's private names."""
+"""The subpackages ("rooms"): reachable by name, small, and closed to each other's private names."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""Features of these tests are kept apart from those of the user."""
+"""Keep the features of these tests separate from the user's."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Backbones from everywhere: files, runs, timm, functions."""
+"""Backbones from all sources: files, runs, timm, functions."""
 
 import re
 import sys

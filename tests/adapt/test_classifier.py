@@ -1,4 +1,4 @@
-"""FewShotClassifier: what it learns, how it judges itself, and what it saves."""
+"""FewShotClassifier: what it learns, how it evaluates itself, and what it saves."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What FewShotClassifier takes as images, labels and settings, and what it says to bad ones."""
+"""What FewShotClassifier accepts as images, labels and settings, and its errors for bad ones."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Features on disk: computed once, never wrong, and worth nothing when damaged."""
+"""Features on disk: computed once, never wrong, and recomputed when damaged."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""Linear classifiers of few images: the few-shot methods of the same name, and uneven classes."""
+"""Linear classifiers from few images: the few-shot methods of the same name, and uneven classes."""
 
 from dataclasses import replace
 

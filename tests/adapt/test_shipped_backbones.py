@@ -1,4 +1,4 @@
-"""The backbones that come with the package: whole, small, and good for something."""
+"""The backbones that come with the package: complete, small and useful."""
 
 import pytest
 import torch

@@ -7,8 +7,8 @@ The convention for every file here:
   ``NSL_ATTACKS=all pytest tests/attacks -m attack`` runs everything.
 - It goes over its cases with the fixture ``chosen``: ``for case in chosen(cases, sample=20)`` are
   all cases, or 20 of them, the same ones every time. Each is counted.
-- What is not chosen from a list is counted by the fixture ``count_case``, called once a case.
-- Cases that several tests can use are made in modules beside the tests, such as ``files.py``.
+- What is not chosen from a list is counted by the fixture ``count_case``, called once per case.
+- Cases that several tests can use are made in modules next to the tests, such as ``files.py``.
 
 At the end the number of cases is printed, also if several processes ran them.
 """

@@ -1,4 +1,4 @@
-"""Changed files: every value of every JSON replaced or dropped, tensors exchanged, bytes damaged.
+"""Changed files: every JSON value replaced or removed, tensors swapped, bytes damaged.
 
 A :class:`Codec` shows the content of a file as a JSON value, and makes a file of one again. The
 functions below yield for every change its name and a function that makes the changed content.

@@ -1,4 +1,4 @@
-"""Every command that writes, what stands beside it, and how to tell whole from torn."""
+"""Every command that writes, the files next to it, and how to tell complete from torn results."""
 
 import hashlib
 import json

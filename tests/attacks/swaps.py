@@ -1,4 +1,4 @@
-"""Replacements of files and folders, each in every way in which it can be done."""
+"""Replacements of files and folders, each in every possible way."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Command lines that nobody should type: one clear line, exit code 2, nothing written."""
+"""Wrong command lines: one clear line, exit code 2, nothing written."""
 
 import random
 

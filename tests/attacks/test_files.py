@@ -1,4 +1,4 @@
-"""Every file that is read may be damaged or forged: it is read, or refused by an error of ours."""
+"""Every input file may be damaged or forged: it is read, or refused with one of our errors."""
 
 import os
 import signal

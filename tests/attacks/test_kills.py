@@ -1,4 +1,4 @@
-"""Commands that are killed at any moment: nothing is lost, and the same command ends the work."""
+"""Commands killed at any moment: nothing is lost, and the same command finishes the work."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The usual ways that the family is compared with compute the same function."""
+"""The usual implementations that the family is compared with compute the same function."""
 
 import pytest
 import torch

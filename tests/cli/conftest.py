@@ -1,4 +1,4 @@
-"""What ``nsl adapt`` and ``nsl predict`` are run on."""
+"""Inputs for ``nsl adapt`` and ``nsl predict``."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""``nsl adapt`` as a user meets it: what it writes, and what it refuses."""
+"""``nsl adapt`` as a user sees it: what it writes, and what it refuses."""
 
 import json
 import os

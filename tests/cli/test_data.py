@@ -1,4 +1,4 @@
-"""``nsl data`` as people use it: list, get, check, and what they get wrong."""
+"""``nsl data`` as a user sees it: list, get, check, and wrong usage."""
 
 import os
 import pty

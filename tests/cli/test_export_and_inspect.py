@@ -1,4 +1,4 @@
-"""``nsl export`` and ``nsl inspect`` as a user meets them."""
+"""``nsl export`` and ``nsl inspect`` as a user sees them."""
 
 import json
 import re

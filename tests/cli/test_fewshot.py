@@ -1,4 +1,4 @@
-"""``nsl fewshot`` as a user meets it."""
+"""``nsl fewshot`` as a user sees it."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""``nsl predict`` as a user meets it, and the ONNX file without us."""
+"""``nsl predict`` as a user sees it, and the ONNX file without this library."""
 
 import json
 import os

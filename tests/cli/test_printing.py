@@ -1,4 +1,4 @@
-"""What others have written is printed, and never obeyed by the terminal."""
+"""Untrusted text is printed, but never interpreted by the terminal."""
 
 import ast
 import json

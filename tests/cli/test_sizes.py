@@ -1,4 +1,4 @@
-"""Sizes and devices that cannot work end in one line, and leave what was on disk."""
+"""Impossible sizes and devices: an error of one line, and nothing on disk changes."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tables on the terminal: nothing is cut, nothing is taken for markup."""
+"""Tables in the terminal: nothing is truncated, nothing is interpreted as markup."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""``nsl train``, ``eval`` and ``merge`` as a user meets them, in processes that get killed."""
+"""``nsl train``, ``eval`` and ``merge`` as a user sees them, in processes that get killed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Attaching: which layers get a similarity, by every way of naming; refusing what is wrong."""
+"""Attaching: which layers get a similarity, however they are named; wrong requests are refused."""
 
 import warnings
 

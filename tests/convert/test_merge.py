@@ -1,4 +1,4 @@
-"""Merging: equal outputs, stock classes and keys, nothing of ours left, a check that can fail."""
+"""Merging: equal outputs, stock classes and keys, none of our code left, a check that can fail."""
 
 import copy
 from dataclasses import dataclass

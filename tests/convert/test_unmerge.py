@@ -1,4 +1,4 @@
-"""Merging and undoing it: the attached model returns, bit for bit."""
+"""Merging and undoing it: the attached model is restored, bit for bit."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Unpacking archives from the network: nothing strange, nothing outside, whole or not at all."""
+"""Unpacking archives from the network: only plain files, only in their folder, all or nothing."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Augmentation: held against loops over images and pixels."""
+"""Augmentation: compared with loops over images and pixels."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Downloading a file: whole, resumed, broken off, wrong, refused; what was there stays."""
+"""Downloading a file: complete, resumed, interrupted, wrong, refused; existing files stay."""
 
 import hashlib
 import random

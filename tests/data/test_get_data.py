@@ -1,4 +1,4 @@
-"""Fetching whole data sets from a local server: archives, single files, what is there already."""
+"""Fetching whole data sets from a local server: archives, single files, existing files."""
 
 import gzip
 

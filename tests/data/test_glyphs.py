@@ -1,4 +1,4 @@
-"""Glyphs: drawn from a seed, kept, readable, and no two classes alike."""
+"""Glyphs: drawn from a seed, cached, readable, and no two classes alike."""
 
 import sys
 import unicodedata

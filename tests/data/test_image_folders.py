@@ -1,4 +1,4 @@
-"""Data sets of image files: decoding, damaged files, the sets kept decoded."""
+"""Data sets of image files: decoding, damaged files, the cache of decoded sets."""
 
 import logging
 import sys

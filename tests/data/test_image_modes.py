@@ -1,4 +1,4 @@
-"""Images of every mode come to what is seen: many bits of grey, transparency."""
+"""Images of every mode are decoded as they look: more than 8 bits of grey, transparency."""
 
 import numpy as np
 import pytest

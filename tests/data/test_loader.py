@@ -1,4 +1,4 @@
-"""Loaders: the same batches from any beginning, for any number of processes."""
+"""Loaders: the same batches from any starting point, for any number of processes."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""Pickles by hand: what CIFAR's files hold is read, everything else is refused in a moment."""
+"""Pickles without ``pickle``: CIFAR's files are read, everything else is refused quickly."""
 
 import pickle
 import struct

@@ -1,4 +1,4 @@
-"""What the results say of the paper's claims."""
+"""What the results say about the paper's claims."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The study of equal cost: what networks cost, the curve of plain ones, and the verdict."""
+"""The equal-cost study: what networks cost, the curve of plain ones, and the verdict."""
 
 import json
 from dataclasses import replace

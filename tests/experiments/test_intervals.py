@@ -1,4 +1,4 @@
-"""Intervals and differences, worked by hand."""
+"""Intervals and differences, worked out by hand."""
 
 import math
 from statistics import stdev

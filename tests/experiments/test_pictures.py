@@ -1,4 +1,4 @@
-"""The report's pictures, of invented results."""
+"""The report's pictures, drawn from invented results."""
 
 from itertools import combinations, pairwise
 

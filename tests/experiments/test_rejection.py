@@ -1,4 +1,4 @@
-"""How rejection is measured: on images that nothing was learned from, of the right classes."""
+"""How rejection is measured: on images not used for learning, of the right classes."""
 
 from types import SimpleNamespace
 

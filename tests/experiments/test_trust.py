@@ -1,4 +1,4 @@
-"""The simulation of folders: what it measures, in small."""
+"""The simulation of folders: what it measures, at a small size."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The search among variants: its settings, its table, and a run that goes on."""
+"""The search among variants: its settings, its table, and a run that can be continued."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""BatchNorm by the episode at hand, beside PyTorch's own in training mode."""
+"""BatchNorm with the statistics of the episode, compared with PyTorch's in training mode."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Tests of few-shot methods: what is counted, what is recorded, what survives being stopped."""
+"""Tests of few-shot methods: what is counted, what is recorded, what survives an interruption."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Which images, weights and statistics a few-shot run trains with and is tested by."""
+"""Which images, weights and statistics a few-shot run trains and is tested with."""
 
 import shutil
 from dataclasses import replace

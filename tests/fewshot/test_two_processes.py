@@ -1,4 +1,4 @@
-"""Second derivatives through BatchNorm of two processes, and episodes that are nobody else's."""
+"""Second derivatives through BatchNorm over two processes, and episodes of only one of them."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite: beside the reference implementation, and its weights as data."""
+"""EfficientNet-Lite: compared with the reference implementation, and its weights as data."""
 
 import math
 from importlib import metadata

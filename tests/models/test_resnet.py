@@ -1,4 +1,4 @@
-"""Residual networks, beside the same written out."""
+"""Residual networks, compared with the same networks written out."""
 
 import pytest
 import torch

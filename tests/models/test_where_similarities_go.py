@@ -1,4 +1,4 @@
-"""Where a similarity goes in the networks by name, and that it starts as the plain network."""
+"""Where similarities go in the named networks, which start out as the plain ones."""
 
 import re
 from functools import partial

@@ -1,4 +1,4 @@
-"""A dynamic layer in one operation: the same output as step by step, and only where it may be."""
+"""A dynamic layer in one operation: the same output as step by step, only where allowed."""
 
 import pytest
 import torch

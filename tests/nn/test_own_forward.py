@@ -1,4 +1,4 @@
-"""Dynamic versions of layers with a forward of their own: served if they only pad, or refused."""
+"""Dynamic versions of layers with their own forward: supported if they only pad, else refused."""
 
 import contextlib
 import copy

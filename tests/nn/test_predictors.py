@@ -1,4 +1,4 @@
-"""Predictors: what the paper says, the authors' start, sharing, and predictors of one's own."""
+"""Predictors: what the paper says, the authors' initialisation, sharing, and custom predictors."""
 
 import copy
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Memory of the fast paths, and building the compiled one: once, whole, or not at all."""
+"""Memory of the fast paths, and building the compiled one: once, completely, or not at all."""
 
 from __future__ import annotations
 

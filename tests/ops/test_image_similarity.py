@@ -1,4 +1,4 @@
-"""One M an image in one step of the graph, against the same by single operations."""
+"""One M per image in one step of the graph, against the same as separate operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both fast paths of the similarity convolution on operands in any order of memory."""
+"""Both fast paths of the similarity convolution on operands in any memory layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The predictor in one operation against its single operations."""
+"""The predictor as one operation, against its separate operations."""
 
 from __future__ import annotations
 

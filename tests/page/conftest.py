@@ -1,4 +1,4 @@
-"""A project on disk; features of these tests are kept apart from those of the user."""
+"""A project on disk; the features of these tests are kept separate from the user's."""
 
 import pytest
 

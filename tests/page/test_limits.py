@@ -1,4 +1,4 @@
-"""Connections that say nothing keep no place from others."""
+"""Idle connections do not keep others out."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""The project on disk: nothing is lost, and no name leads out of it."""
+"""The project on disk: nothing is lost, and no name leads outside it."""
 
 import json
 import os

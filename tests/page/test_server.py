@@ -1,4 +1,4 @@
-"""The server: what the page asks for, and what strangers get."""
+"""The server: what the page requests, and what strangers get."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""What is taken away works elsewhere: by onnxruntime, and as a page opened from the disk."""
+"""What is exported works elsewhere: in onnxruntime, and as a page opened from disk."""
 
 import json
 import tarfile

@@ -1,4 +1,4 @@
-"""Curves and reports: what is drawn, from which numbers, and whole files or none."""
+"""Curves and reports: what is drawn, from which numbers, and complete files or none."""
 
 from html.parser import HTMLParser
 

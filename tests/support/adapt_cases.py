@@ -17,7 +17,7 @@ OPTIONS = {"width": 4, "growth": (1, 2), "depths": (1, 1), "hidden": None}
 PREDICTOR = ns.DynamicSimilarity(predictor=ns.SpherePredictor(hidden=4))
 
 METHODS = {name: PREDICTOR if name == "dynamic" else None for name in adapt_methods.METHODS}
-"""Every method, and the similarity that its backbone has."""
+"""Every method, with the similarity of its backbone."""
 EYE = FeatureExtractor(nn.AvgPool2d(4), SEEN, "eye")
 """A backbone that has learned nothing."""
 
@@ -28,7 +28,7 @@ THEIRS = (
     "adapt", "mine", "--out", "birds", "--image-size", 8, "--mean", "0.5,0.5,0.5",
     "--std", "0.2,0.2,0.2", "--backbone",
 )  # fmt: skip
-"""The command with a function of somebody else, whose name comes next."""
+"""The command with a third-party function, whose name comes next."""
 
 
 def network(similarity: object = None) -> nn.Module:
@@ -54,14 +54,14 @@ def backbone(similarity: object = None) -> FeatureExtractor:
 
 
 def plain_factory() -> nn.Module:
-    """A network of someone else, with a classifier that nothing names."""
+    """A third-party network, with a classifier that nothing names."""
     torch.manual_seed(7)
     features = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten())
     return nn.Sequential(features, nn.Linear(54, 11))
 
 
 def extractor() -> FeatureExtractor:
-    """Their network with its preprocessing, in training mode."""
+    """The third-party network with its preprocessing, in training mode."""
     return FeatureExtractor(plain_factory()[0].train(), SEEN)
 
 
@@ -71,29 +71,29 @@ def preprocessing() -> Preprocessing:
 
 
 def two_layers() -> nn.Module:
-    """Linear layers between which one may want to choose."""
+    """Two linear layers to choose between."""
     return nn.Sequential(nn.Linear(8, 8), nn.Flatten(), nn.ReLU(), nn.Linear(192, 5))
 
 
 def headless() -> nn.Module:
-    """Features behind a linear layer that is no classifier."""
+    """Features after a linear layer that is not a classifier."""
     return nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.LayerNorm(8))
 
 
 def failing() -> nn.Module:
-    """Code of somebody else that does not work."""
+    """Third-party code that fails."""
     raise ZeroDivisionError("division by zero")
 
 
 class Misread(nn.Module):
-    """A network that wants something else than a tensor."""
+    """A network that expects something other than a tensor."""
 
     def forward(self, image):
         return image.width
 
 
 def pictures(counts, seed=0, noise=30.0, size=(12, 9)):
-    """uint8 arrays of ``size``, ``counts[c]`` of class c, and their labels; a pattern a class."""
+    """uint8 arrays of ``size``, ``counts[c]`` of class c, and labels; one pattern per class."""
     patterns = np.random.default_rng(99).uniform(40, 215, (len(counts), *size, 3))
     draw = np.random.default_rng(seed)
     images, labels = [], []

@@ -1,4 +1,4 @@
-"""The one list of structures, scopes, geometries and layers; every property runs over them."""
+"""The one list of structures, scopes, geometries and layers that properties are tested on."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ EVEN = {
 
 @dataclass(frozen=True)
 class Kind:
-    """A shape of M that the operation takes."""
+    """A shape of M that the operation accepts."""
 
-    axes: str  # "position", "image", "row" or "column": what has an M of its own; "" for static
+    axes: str  # "position", "image", "row" or "column": what has its own M; "" for static
     matrix: bool = False
-    grouped: bool = False  # each group of channels has a diagonal of its own
+    grouped: bool = False  # each group of channels has its own diagonal
 
     def groups(self, geometry: Geometry) -> int:
         """More than one and, if possible, fewer than the channels."""
@@ -150,7 +150,7 @@ DYNAMIC = tuple(name for name, kind in KINDS.items() if kind.axes)
 
 
 def similarity(name: str, geometry: Geometry, batch: int | None = None, **kwargs: Any) -> Tensor:
-    """A random M of one of the shapes the operation takes: asymmetric, not the identity."""
+    """A random M of one of the shapes the operation accepts: asymmetric, not the identity."""
     return torch.randn(KINDS[name].shape(geometry, batch), **kwargs)
 
 
@@ -191,7 +191,7 @@ LAYERS = tuple(layers())
 
 
 def half(*axes: Iterable[str]) -> list[tuple[str, ...]]:
-    """Half of the product of three axes or more, in which any two of their values still meet."""
+    """Half of the product of three or more axes, in which any two values still occur together."""
     numbered = itertools.product(*(enumerate(axis) for axis in axes))
     return [
         tuple(value for _, value in case)
@@ -217,5 +217,5 @@ def disturb(model: nn.Module) -> None:
     with torch.no_grad():
         for _, similarity in named_similarities(model):
             for name, parameter in similarity.named_parameters():
-                scale = 3.0 if "score" in name else 0.3  # a choice turns only when scores cross
+                scale = 3.0 if "score" in name else 0.3  # a choice flips only when scores cross
                 parameter.add_(torch.randn_like(parameter), alpha=scale)

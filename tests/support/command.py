@@ -1,4 +1,4 @@
-"""Run ``nsl`` as a user would, within this process or in one of its own."""
+"""Run ``nsl`` as a user would, in this process or in a separate one."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from neural_similarity.cli import main
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended and what it said."""
+    """How a command ended and what it printed."""
 
     code: int
     out: str
@@ -22,7 +22,7 @@ class Ended:
 def nsl(capsys, monkeypatch, *arguments) -> Ended:
     """``nsl`` in this process: fast, as torch is imported already."""
     monkeypatch.setattr(sys, "argv", ["nsl", *map(str, arguments)])
-    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # set by the command, and not for later tests
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # the command sets it; undone for later tests
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         main()
@@ -32,7 +32,7 @@ def nsl(capsys, monkeypatch, *arguments) -> Ended:
 
 
 def nsl_process(*arguments, **options) -> Ended:
-    """``nsl`` in a process of its own, for what only a process can show."""
+    """``nsl`` in a separate process, for what only a process can show."""
     options.setdefault("timeout", 240)
     done = subprocess.run(
         [sys.executable, "-m", "neural_similarity", *map(str, arguments)],

@@ -1,4 +1,4 @@
-"""Tiny data sets as files, and archives of them, for tests that fetch and check."""
+"""Tiny data sets as files and archives, for tests that fetch and check them."""
 
 import gzip
 import hashlib
@@ -53,7 +53,7 @@ def zipped(files):
 
 
 def cifar10_source(server):
-    """Put a small CIFAR-10 on a server, and tell where it is."""
+    """Put a small CIFAR-10 on a server; return its source."""
     files, folder = cifar10_files(), "cifar-10-batches-py"
     archive = tar_gz({f"{folder}/{name}": content for name, content in files.items()})
     server.files["/cifar.tar.gz"] = archive
@@ -64,7 +64,7 @@ def cifar10_source(server):
 
 
 def omniglot_source(server):
-    """Two archives in one folder, without checksums of what is in them."""
+    """Two archives in one folder, without checksums of their contents."""
     remotes = []
     for part in ("images_background", "images_evaluation"):
         image = png(28, 28)
@@ -77,7 +77,7 @@ def omniglot_source(server):
 
 
 def fashion_source(server):
-    """Four files that stay as they are."""
+    """Four files that are not unpacked."""
     files = {}
     for part, count in (("train", 30), ("t10k", 10)):
         pixels = random.Random(count).randbytes(count * 28 * 28)
@@ -102,7 +102,7 @@ def png(height, width, colour=(200, 30, 30)):
 
 
 def image_folder(root, classes=("cat", "dog"), images=10):
-    """A folder per class, a colour per class."""
+    """One folder and one colour per class."""
     for number, name in enumerate(classes):
         (root / name).mkdir(parents=True)
         for n in range(images):

@@ -12,7 +12,7 @@ from neural_similarity.data import MemorySet, registry
 
 
 def memory_set(count=50, channels=3, height=6, width=5, classes=4) -> MemorySet:
-    """Every image another, so that batches tell which images they are made of."""
+    """All images differ, so that batches show which images they contain."""
     generator = torch.Generator().manual_seed(1)
     shape = (count, channels, height, width)
     images = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
@@ -21,7 +21,7 @@ def memory_set(count=50, channels=3, height=6, width=5, classes=4) -> MemorySet:
 
 
 def write_cifar(root, files, each=3, seed=0):
-    """CIFAR's batches, ``each`` images a class in every one of them."""
+    """CIFAR's batches, ``each`` images per class in every one of them."""
     folder = root / files.folder
     folder.mkdir(parents=True)
     random = np.random.default_rng(seed)
@@ -29,7 +29,7 @@ def write_cifar(root, files, each=3, seed=0):
         labels = np.repeat(np.arange(files.classes), each)
         random.shuffle(labels)
         pixels = random.integers(256, size=(len(labels), 3072), dtype=np.uint8)
-        pixels[:, 0] = labels  # so that an image can be held against its label
+        pixels[:, 0] = labels  # so that an image can be compared with its label
         batch = {"data": pixels, files.labels: labels.tolist()}
         (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
     return folder
@@ -60,13 +60,13 @@ def write_fashion(folder, packed=False, count=7):
 
 
 def write_image(path, size=(20, 16), colour=(200, 30, 90), mode="RGB", **options):
-    """A plain image, written in the format that the name asks for."""
+    """A plain image, written in the format that its name implies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, colour).convert(mode).save(path, **options)
 
 
 def write_photos(folder, classes=("cat", "dog"), each=5, size=(30, 24)):
-    """A folder a class of images that all differ, in folders below it and in several formats."""
+    """One folder per class; all images differ, in subfolders and in several formats."""
     random = np.random.default_rng(3)
     for name in classes:
         for number in range(each):
@@ -79,7 +79,7 @@ def write_photos(folder, classes=("cat", "dog"), each=5, size=(30, 24)):
 
 
 def own_datasets() -> list[str]:
-    """The data sets of the library, without those that other tests make known."""
+    """The data sets of the library, without those that other tests register."""
     loads = {name: load for name, (_, load) in registry._REGISTRY.items()}
     homes = {name: getattr(load, "func", load).__module__ for name, load in loads.items()}
     return [name for name, home in homes.items() if home.startswith("neural_similarity.")]

@@ -33,7 +33,7 @@ class Image:
 
 
 class Geometry:
-    """Output positions of a layer with such settings, and the place under each tap."""
+    """Output positions of a layer with these settings, and the input position under each tap."""
 
     def __init__(self, kernel: Any, stride: Any, padding: Any, dilation: Any) -> None:
         self.kernel, self.stride, self.padding, self.dilation = kernel, stride, padding, dilation

@@ -39,7 +39,7 @@ FORMATS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 
 FORMS = DYNAMIC
-"""The shapes of M that the operator takes, by name."""
+"""The shapes of M that the operator accepts, by name."""
 
 DIAGONAL, FULL = "diagonal per position", "matrix per position"
 

@@ -13,7 +13,7 @@ N_WAY, N_SHOT, N_QUERY = 3, 2, 4
 
 
 def backbone(similarity: str | None = None, **options: object) -> nn.Module:
-    """Two stages; BatchNorm has statistics that are not its first ones."""
+    """Two stages; BatchNorm has statistics other than its initial ones."""
     small = {"width": 3, "growth": (1, 2), "depths": (1, 1), "hidden": None}
     model = ns.create_model("cnn9", 4, similarity, IMAGE[0], IMAGE[1], **(small | options))
     model.double().train()
@@ -36,7 +36,7 @@ def with_base_mean(method: Method, network: FewShotNetwork) -> FewShotNetwork:
 
 
 def episodes(count: int = 2, n_shot: int = N_SHOT) -> tuple[Tensor, Tensor]:
-    """Images of support ``(B, n_way, n_shot, ...)`` and of queries, class by class."""
+    """Images of the support ``(B, n_way, n_shot, ...)`` and of queries, class by class."""
     centres = torch.randn(count, N_WAY, 1, *IMAGE).double()
     support = centres + torch.randn(count, N_WAY, n_shot, *IMAGE).double()
     query = centres + torch.randn(count, N_WAY, N_QUERY, *IMAGE).double()
@@ -44,13 +44,13 @@ def episodes(count: int = 2, n_shot: int = N_SHOT) -> tuple[Tensor, Tensor]:
 
 
 def features(count: int = 2, size: int = 5, n_shot: int = N_SHOT) -> tuple[Tensor, Tensor]:
-    """Features of support and of a list of queries."""
+    """Features of the support and of a list of queries."""
     support = torch.randn(count, N_WAY, n_shot, size).double()
     return support, torch.randn(count, N_QUERY + 1, size).double()
 
 
 def made(name: str, **options: object) -> tuple[Method, FewShotNetwork]:
-    """A method and its network; what takes many steps takes few, and nothing is dropped."""
+    """A method and its network, with few steps and no dropout."""
     few = {"epochs": 3, "steps": 8, "dropout": 0.0}
     own = {option: value for option, value in few.items() if hasattr(create_method(name), option)}
     method = create_method(name, **{**own, **options})

@@ -16,7 +16,7 @@ IMAGES = 12
 
 
 def load(request):
-    """Every class a pattern, every image a pattern with noise; 8 × 8, grey."""
+    """Each class is a pattern, each image its pattern with noise; 8 × 8, grey."""
     generator = torch.Generator().manual_seed(sorted(CLASSES).index(request.split))
     count = CLASSES[request.split]
     patterns = 200 * torch.rand(count, 1, 1, 8, 8, generator=generator)
@@ -46,7 +46,7 @@ SMALL = FewShotConfig(
     n_way=3, n_shot=2, n_query=4, tasks=2, epoch_steps=4, epochs=3.0, batch_size=18, hidden=2,
     val_episodes=20, episodes=30, log_every=1, threads=1,
 )  # fmt: skip
-"""Four steps an epoch, twelve in all, for images and for episodes."""
+"""Four steps per epoch, twelve in all, for images and for episodes."""
 
 
 def torchrun(script, *arguments):

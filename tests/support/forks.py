@@ -1,9 +1,9 @@
-"""Commands that are stopped at any step, in children of a process that has everything imported.
+"""Commands stopped at any step, in children of a process that has already imported everything.
 
 Starting Python with torch takes seconds. So one process imports it once and forks a child for each
-command. The child counts its steps and sends itself a signal at one of them: at a change of the
-disk, at a line of the code that swaps and writes, or after some time of the processor. Nothing
-waits for a fixed time, so the same step is the same step on a busy machine.
+command. The child counts its steps and sends itself a signal at one of them: at a change on
+disk, at a line of the code that swaps and writes, or after some CPU time. Nothing waits for a fixed
+time, so a step is the same step on a busy machine.
 """
 
 import atexit
@@ -42,7 +42,7 @@ _LONGEST = 240  # seconds, after which a command counts as hanging
 class Stop:
     """When a command is stopped, and how: ``at`` is "change", "line" or "cpu" (seconds).
 
-    Step 0 never comes: the steps are only counted.
+    Step 0 is never reached: the steps are only counted.
     """
 
     at: str = "change"
@@ -64,7 +64,7 @@ class Ended:
 
 
 class Forks:
-    """The process that forks, as its client sees it; use it as a context.
+    """The client of the process that forks; use it as a context manager.
 
     Args:
         folder: for what the commands print.
@@ -98,7 +98,7 @@ class Forks:
     def call(
         self, function: str, *arguments: object, cwd: Path, stop: Stop = _COUNT, setup=None
     ) -> Ended:
-        """``module:function`` in a child, after another one with its arguments, the ``setup``."""
+        """``module:function`` in a child, after ``setup``, another one with its arguments."""
         for suffix in (".out", ".err", ".steps"):
             self._log.with_suffix(suffix).write_text("{}" if suffix == ".steps" else "")
         job = {
@@ -135,7 +135,7 @@ def set_environment(*settings: str) -> None:
 
 
 def interrupt_at(file: str, lines: int, number: int = signal.SIGINT) -> None:
-    """A signal once a file has so many lines; a setup."""
+    """Send a signal once a file has ``lines`` lines; a setup."""
 
     def wait() -> None:
         while not Path(file).exists() or len(Path(file).read_bytes().splitlines()) < lines:

@@ -1,4 +1,4 @@
-"""Second derivatives and scores that two processes must find as one does."""
+"""Second derivatives and scores that must be the same with two processes as with one."""
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ def network_of(method, convert):
 
 
 def meta_slopes(mine, convert=lambda model: model):
-    """The gradient of MAML's loss of some of two tasks."""
+    """The gradient of MAML's loss on some of two tasks."""
     method = MAML(inner_steps=2, inner_lr=0.1)
     network = network_of(method, convert).train()
     drawn = numbers(2, 3, 6, 1, 8, 8)

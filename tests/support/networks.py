@@ -1,4 +1,4 @@
-"""Small networks that between them use every feature of a convolution, and small models by name."""
+"""Small networks that together use every feature of a convolution, and small models by name."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def train_step(model: nn.Module, input: Tensor, learning_rate: float = 0.1) -> f
 
 
 def small_options(name):
-    """Options that make a network small, as far as the function that builds it has them."""
+    """Options that make a network small, as far as the function that builds it accepts them."""
     defaults = {n: p.default for n, p in signature(registry._REGISTRY[name]).parameters.items()}
     small = {"width": 4} if "width" in defaults else {}
     if "widths" in defaults:
@@ -144,7 +144,7 @@ def small_model(name, similarity=None, num_classes=5, **options):
 
 
 def disturb_norms(model: nn.Module) -> None:
-    """Give every BatchNorm parameters and statistics that are not those of the start."""
+    """Give every BatchNorm parameters and statistics other than the initial ones."""
     for norm in model.modules():
         if isinstance(norm, nn.BatchNorm2d):
             nn.init.uniform_(norm.weight, 0.5, 2)

@@ -99,7 +99,7 @@ def scoped_matrix(similarity: Tensor, scope: str, channels: int, kernels: int, g
 def positional_matrix(
     similarity: Tensor, channels: int, kernels: int, groups: int, similarity_groups: int = 1
 ):
-    """``matrix(n, o, p, q)`` of a similarity per position; an axis of one serves all along it.
+    """``matrix(n, o, p, q)`` of a similarity per position; axes of size one are broadcast.
 
     ``channels`` counts those one kernel sees. Channel c of the input has the diagonal of its
     similarity group: the entries of group 0 come first, then those of group 1, and so on.

@@ -1,4 +1,4 @@
-"""Convolutions that pad in a ``forward`` of their own, as pretrained networks have them."""
+"""Convolutions that pad in their own ``forward``, as in pretrained networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def around(size: int, kernel: int, stride: int, dilation: int) -> list[int]:
 
 
 class SameConv2d(nn.Conv2d):
-    """Pads for every input anew, always, and convolves by the function."""
+    """Always pads, anew for every input, and convolves with the function."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -50,7 +50,7 @@ class SometimesPaddedConv2d(SameConv2d):
 
 
 class OneSizeConv2d(SameConv2d):
-    """Pads by a module, made once for images of one size."""
+    """Pads with a module, made once for images of one size."""
 
     def __init__(self, *args: Any, image_size: tuple[int, int] = (17, 24), **options: Any) -> None:
         super().__init__(*args, **options)
@@ -62,7 +62,7 @@ class OneSizeConv2d(SameConv2d):
 
 
 class AutoConv2d(nn.Conv2d):
-    """Has no forward of its own: it only computes its settings."""
+    """Does not override forward: it only computes its settings."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -13,7 +13,7 @@ COLOURS = {"red": (200, 40, 40), "green": (40, 180, 60), "blue": (50, 60, 200)}
 
 
 def picture(colour=(200, 40, 40), seed=0, size=(48, 40), form="PNG", **options) -> bytes:
-    """The file of a picture: one colour with noise; each seed gives another one."""
+    """The file of a picture: one colour with noise; each seed gives a different one."""
     noise = np.random.default_rng(seed).normal(0, 40, (size[1], size[0], 3))
     pixels = np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)
     file = BytesIO()
@@ -22,7 +22,7 @@ def picture(colour=(200, 40, 40), seed=0, size=(48, 40), form="PNG", **options) 
 
 
 def write_pictures(folder: Path, counts: dict[str, int]) -> None:
-    """A project on disk: so many pictures of each colour."""
+    """A project on disk: ``counts`` pictures of each colour."""
     for label, count in counts.items():
         (folder / label).mkdir(parents=True)
         for seed in range(count):

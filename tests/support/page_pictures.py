@@ -1,4 +1,4 @@
-"""Takes the pictures of the page for ``docs/teach.md``, with a project of drawn pictures.
+"""Take the screenshots of the page for ``docs/teach.md``, with a project of drawn pictures.
 
 Run: ``OMP_NUM_THREADS=1 .venv/bin/python tests/support/page_pictures.py [FOLDER]``
 (``docs/pictures`` by default). It needs Chromium, and takes a minute.
@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from PIL import Image, ImageDraw
 
-STEPS = (50, 59, 68, 77)  # so many pictures are there at each point of "Accuracy so far"
+STEPS = (50, 59, 68, 77)  # the number of pictures at each point of "Accuracy so far"
 SIZE = 160
-FINE = 4  # drawn so many times as large, for smooth edges
+FINE = 4  # drawn this many times larger, for smooth edges
 DARKER = (0, 0, 0, 130)  # over another colour
 
 
@@ -59,7 +59,7 @@ def main(folder):
 
 @contextmanager
 def teaching(project):
-    """``nsl teach`` in a process of its own; gives the address that it prints."""
+    """``nsl teach`` in a separate process; yields the address that it prints."""
     command = [sys.executable, "-m", "neural_similarity", "teach", project]
     command += ["--no-browser", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -70,7 +70,7 @@ def teaching(project):
 
 
 def take(page, file, **options):
-    """A picture of the page once its images are there, in 256 colours to keep it small."""
+    """A screenshot of the page once its images are loaded, in 256 colours to keep it small."""
     there = "(one) => { one.loading = 'eager'; return one.complete; }"
     page.wait_for_function(f"() => [...document.images].every({there})")
     page.evaluate("scrollTo(0, 0)")
@@ -87,7 +87,7 @@ def draw_all(random):
 
 
 def draw(draw_on, random, size=SIZE):
-    """A thing somewhere on a background that fades from one colour to another, with noise."""
+    """An object somewhere on a background that fades from one colour to another, with noise."""
     top, bottom = (np.array(colour(random, random.random(), 0.35, 0.8)) for _ in range(2))
     fade = top + (bottom - top) * np.linspace(0, 1, FINE * size)[:, None, None]
     picture = Image.fromarray(fade.repeat(FINE * size, 1).astype(np.uint8))

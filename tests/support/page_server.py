@@ -1,4 +1,4 @@
-"""The page in a real server, and a real browser to look at it."""
+"""The page on a real server, and a real browser to view it."""
 
 import os
 import secrets
@@ -32,7 +32,7 @@ def chromium():
 
 
 class Server:
-    """The server of one project in a thread; the address has the token in it."""
+    """The server of one project in a thread; its address contains the token."""
 
     def __init__(self, project, backbone, **limits):
         import uvicorn
@@ -77,7 +77,7 @@ def served(folder, backbone, **limits):
 
 
 def learned(page):
-    """Wait until all there is has been learned; returns the line that says how good it is."""
+    """Wait until everything has been learned; return the line that states the accuracy."""
     page.wait_for_function(
         """() => document.querySelector("#summary strong")?.textContent.includes("accuracy on new")
           && !document.querySelector("#summary .activity").textContent

@@ -44,7 +44,7 @@ def keep_error(results: Path, row: str, seed: int, error: float, table: str = "t
 def keep_tests(
     results: Path, row: str, seed: int, tests, adapted=645, fingerprint="f", budget="short"
 ) -> Path:
-    """A few-shot run, tested with 1 and 5 shots: ``tests`` are accuracies by episode of each."""
+    """A few-shot run, tested with 1 and 5 shots: ``tests`` are accuracies of each by episode."""
     records = [
         {
             "n_shot": shots, "mean": sum(of) / len(of), "accuracies": of, "adapted": adapted,
@@ -58,5 +58,5 @@ def keep_tests(
 
 
 def change(file: Path, **changes) -> None:
-    """Change a result file, which no code of ours does."""
+    """Change a result file, which none of our code does."""
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))

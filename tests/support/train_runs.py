@@ -1,4 +1,4 @@
-"""Settings that train within a second, and when two runs are the same."""
+"""Settings that train within a second, and a check that two runs are the same."""
 
 import torch
 from safetensors.torch import load_file
@@ -11,7 +11,7 @@ SMALL = TrainConfig(
     options={"width": 4, "hidden": 8}, hidden=4, batch_size=314, epochs=3.0, log_every=1,
     lr=0.02, threads=1,
 )  # fmt: skip
-"""Four batches an epoch, twelve steps."""
+"""Four batches per epoch, twelve steps."""
 
 
 def assert_same_run(one, other):

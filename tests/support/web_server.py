@@ -9,13 +9,13 @@ PAGE = b"<!DOCTYPE html><html><body>Please log in.</body></html>"
 
 
 class WebServer(ThreadingHTTPServer):
-    """Serves ``files`` by path; ``asked`` keeps (path, Range header), ``sent`` counts bytes.
+    """Serves ``files`` by path; ``asked`` lists (path, Range header), ``sent`` counts bytes.
 
     Args of :func:`web_server`:
         files: path to bytes.
-        ranges: whether it answers to Range.
-        drop_after: bytes after which it hangs up, in every answer.
-        failures: answers of status 503 before the first good one.
+        ranges: whether it supports Range requests.
+        drop_after: bytes after which it closes the connection, in every response.
+        failures: responses with status 503 before the first good one.
     """
 
     daemon_threads = True

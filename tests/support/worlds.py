@@ -1,4 +1,4 @@
-"""Two processes that work together, as torchrun starts them, but forked: see ``forks.py``."""
+"""Two cooperating processes, as torchrun starts them, but forked: see ``forks.py``."""
 
 import os
 import signal
@@ -13,9 +13,9 @@ from support.forks import function
 def pair(name: str, *arguments: str) -> None:
     """``module:function`` in two children of this process; for ``Forks.call``.
 
-    This process has the store where they meet, as torchrun has, so that no port has to be guessed.
-    The store has a thread, and a child forked beside a thread may inherit a lock that nobody opens
-    again. So the children are forked first, and read the port from a pipe.
+    This process has the store where they meet, as torchrun does, so that no port has to be guessed.
+    The store has a thread, and a child forked while a thread runs may inherit a lock that is never
+    released. So the children are forked first, and read the port from a pipe.
     """
     port, end = os.pipe()
     children = [_start(name, arguments, rank, port, end) for rank in range(2)]
@@ -25,7 +25,7 @@ def pair(name: str, *arguments: str) -> None:
 
 
 def _wait(children: list[int]) -> int:
-    """The first code that is not 0. A child that fails ends the others, which would wait for it."""
+    """The first code that is not 0. If a child fails, the others, which would wait, are killed."""
     failed = 0
     while children:
         child, status = os.wait()
@@ -44,7 +44,7 @@ def _start(name: str, arguments: tuple[str, ...], rank: int, port: int, end: int
         return child
     code = 1
     try:
-        os.close(end)  # so that a parent that fails is the end of the pipe
+        os.close(end)  # so that the pipe ends if the parent fails
         os.environ |= {
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(int(os.read(port, 5))),
             "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0",

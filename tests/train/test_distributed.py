@@ -1,4 +1,4 @@
-"""Two processes train as one; a lost one comes back."""
+"""Two processes train as one; a lost one is restarted."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Folders of runs belong to one process at a time, and ``--force`` replaces them whole."""
+"""Run folders belong to one process at a time, and ``--force`` replaces them completely."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Training: what runs keep, and that one can be stopped anywhere and continued."""
+"""Training: what runs store, and that a run can be stopped anywhere and continued."""
 
 import json
 from dataclasses import replace

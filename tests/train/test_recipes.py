@@ -1,4 +1,4 @@
-"""Recipes, and every ingredient of them by itself against a case worked by hand."""
+"""Recipes, and each of their ingredients against a case worked out by hand."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A run is evaluated on the data it began with: else it may have trained on the test images."""
+"""A run is evaluated on its original data: otherwise it may have trained on the test images."""
 
 import numpy as np
 import pytest

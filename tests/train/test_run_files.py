@@ -1,4 +1,4 @@
-"""Files of a run that were damaged: said in one sentence, with nothing changed."""
+"""Damaged files of a run: reported in one sentence, with nothing changed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the settings of a training mean, and where they come from."""
+"""What training settings mean, and where they come from."""
 
 import json
 import math

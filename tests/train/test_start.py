@@ -1,4 +1,4 @@
-"""Start from another run: the similarity alone at first, then everything."""
+"""Starting from another run: first only the similarity, then everything."""
 
 from dataclasses import replace
 

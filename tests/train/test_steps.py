@@ -1,4 +1,4 @@
-"""What a step of training is given, and what it does with it."""
+"""What a training step is given, and what it does with it."""
 
 from dataclasses import replace
 

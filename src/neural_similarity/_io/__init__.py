@@ -1,9 +1,9 @@
-"""Files and folders that appear whole, swaps that cannot lose, locks, and the cache directory.
+"""Files and folders written completely or not at all, swaps, locks, and the cache directory.
 
-Everything is written in a scratch folder beside its target and then moved, so a reader sees the old
-or the new and never half of it. A process locks its scratch folder for as long as it lives: what a
-killed process left behind is recognised by the lock that nobody holds, and is cleaned up by whoever
-writes there next.
+Everything is written to a scratch folder next to its target and then moved, so a reader sees the
+old version or the new one, never half of it. A process locks its scratch folder for as long as it
+runs: the leftovers of a killed process are recognised by a lock that nobody holds, and are cleaned
+up by the next process that writes there.
 """
 
 from .files import cache_directory, make_private_folder, whole_file, write_file

@@ -1,4 +1,4 @@
-"""Files that appear whole, and the directory of those that can be made again."""
+"""Files written atomically, and the cache directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["cache_directory", "make_private_folder", "whole_file", "write_file"]
 
 
 def cache_directory() -> Path:
-    """Where things are kept that can be made again: ``$NEURAL_SIMILARITY_CACHE`` or the user's."""
+    """The cache directory: ``$NEURAL_SIMILARITY_CACHE``, or one in the user's cache folder."""
     if path := os.environ.get("NEURAL_SIMILARITY_CACHE"):
         return Path(path)
     base = os.environ.get("XDG_CACHE_HOME")
@@ -23,7 +23,7 @@ def cache_directory() -> Path:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a folder, and those that it is in, for this user alone; existing ones stay."""
+    """Create a folder and its parents, only for this user; existing ones are left unchanged."""
     if not folder.is_dir():
         make_private_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -31,13 +31,13 @@ def make_private_folder(folder: Path) -> None:
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Path]:
-    """A temporary path, moved to ``path`` when the block ends well.
+    """A temporary path, moved to ``path`` if the block succeeds.
 
-    If it does not end well, what was at ``path`` is as it was, and nothing is left beside it.
+    If it fails, whatever was at ``path`` is unchanged, and nothing is left next to it.
 
     Args:
         path: where the file goes.
-        overwrite: replace a file that is there; otherwise that is a FileExistsError.
+        overwrite: replace an existing file; otherwise that is a FileExistsError.
     """
     target = Path(path)
     if not target.parent.is_dir():
@@ -57,12 +57,12 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator
 
 
 def write_file(path: str | os.PathLike[str], content: bytes, overwrite: bool = True) -> None:
-    """Write a file that is there whole or not at all, even if the machine stops.
+    """Write a file completely or not at all, even if the machine crashes.
 
     Args:
         path: where the file goes.
-        content: what is in it.
-        overwrite: replace a file that is there; otherwise that is a FileExistsError.
+        content: the bytes to write.
+        overwrite: replace an existing file; otherwise that is a FileExistsError.
     """
     with whole_file(path, overwrite) as file:
         file.write_bytes(content)

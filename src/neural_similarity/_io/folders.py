@@ -1,4 +1,4 @@
-"""Folders that appear whole, and folders that one process has to itself."""
+"""Folders written completely or not at all, and exclusive use of a folder."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["alone_in", "settle", "whole_folder"]
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[bool]:
-    """Whether this process has a folder to itself, until the end of the block.
+    """Whether this process has exclusive use of a folder, until the end of the block.
 
-    If it has, what a killed process left there is finished or removed first.
+    If it does, what a killed process left there is finished or removed first.
     """
     with locked(folder) as free:
         if free:
@@ -31,7 +31,7 @@ def alone_in(folder: Path) -> Iterator[bool]:
 
 def settle(folder: Path) -> None:
     """Finish or remove what a killed process left in a folder; usually there is nothing."""
-    if entries(folder, JOURNAL):  # else nobody's lock is in question
+    if entries(folder, JOURNAL):  # otherwise no lock is needed
         with alone_in(folder):
             pass
     remove_leftovers(folder)
@@ -41,18 +41,19 @@ def settle(folder: Path) -> None:
 def whole_folder(
     path: str | os.PathLike[str], check: Callable[[], None] = lambda: None, *, keep: bool = False
 ) -> Iterator[Path]:
-    """A new folder, which stands at ``path`` when the block ends well, in place of the old one.
+    """A new folder, moved to ``path`` if the block succeeds, in place of the old one.
 
     Old and new are swapped in one step where the system can. Where it cannot, and where the old
-    folder itself has to stay because somebody works in it or a disk is mounted there, the files are
-    swapped one by one; a swap that was interrupted is finished by :func:`settle`. The old files
-    are deleted only after all new ones are in place.
+    folder itself has to stay because it is in use or a mount point, the files are swapped one by
+    one; :func:`settle` finishes a swap that was interrupted. The old files are deleted only after
+    all new ones are in place.
 
     Args:
         path: where the folder goes.
         check: raises if what is at ``path`` must not be replaced; called just before the swap.
-        keep: the caller is within :func:`alone_in` of the old folder, and keeps it. Otherwise the
-            old folder is locked during the swap; if another process has it, that is an OSError.
+        keep: keep the old folder itself, on which the caller holds the lock of :func:`alone_in`.
+            Otherwise it is locked during the swap; if another process holds the lock, that is an
+            OSError.
     """
     target = Path(path).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -80,6 +81,6 @@ def whole_folder(
 
 
 def _must_stay(folder: Path) -> bool:
-    """Whether a folder cannot be moved away: it is in use, a disk of its own, or in a fixed one."""
+    """Whether a folder cannot be moved: it is in use, a mount point, or in a read-only folder."""
     fixed = not os.access(folder.parent, os.W_OK)
     return fixed or os.path.ismount(folder) or Path.cwd().is_relative_to(folder)

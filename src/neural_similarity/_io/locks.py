@@ -1,4 +1,4 @@
-"""Locks of the system on files and folders: they end with their process, however that ends."""
+"""System locks on files and folders: they end with their process, however that ends."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # a system without such locks: there, one process at a time writes to a folder
+except ImportError:  # no such locks: only one process at a time may write to a folder
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["AVAILABLE", "abandoned", "close", "is_held", "locked", "open_locked", "try_lock"]
 
 AVAILABLE = fcntl is not None
-_HANDLES: set[int] = set()  # those that this process holds open for their locks
+_HANDLES: set[int] = set()  # handles that this process keeps open for their locks
 
 
 def try_lock(handle: int, shared: bool = False) -> bool:
-    """Lock an open file or folder for this process alone; False if another process holds it.
+    """Lock an open file or folder; False if another process holds the lock.
 
-    The lock belongs to the system: it ends with the process, however that ends. Some network file
-    systems have no such locks; there every process gets it.
+    The operating system releases the lock when the process ends, however that ends. Some network
+    file systems have no such locks; there, every process gets one.
 
     Args:
-        handle: of the open file or folder.
-        shared: together with others that share it.
+        handle: the file descriptor of the open file or folder.
+        shared: take a shared lock, which several processes can hold.
     """
     return _lock(handle, shared) is not False
 
 
 @contextmanager
 def locked(path: Path, shared: bool = False) -> Iterator[bool]:
-    """Whether this process has a file or folder to itself, until the end of the block.
+    """Whether this process holds the lock on a file or folder, until the end of the block.
 
-    Processes that it starts meanwhile do not have it.
+    Processes that it starts meanwhile do not inherit the lock.
 
     Args:
-        path: a folder, which must exist, or a file, which is created, with the folder it is in.
-        shared: have it together with others that share it.
+        path: a folder, which must exist, or a file, which is created along with its folder.
+        shared: take a shared lock, which several processes can hold.
     """
     if fcntl is None:
         yield True
@@ -54,7 +54,7 @@ def locked(path: Path, shared: bool = False) -> Iterator[bool]:
 
 
 def open_locked(path: Path, is_folder: bool, shared: bool = False) -> int | None:
-    """Open a file or folder and lock it; None if another process holds it."""
+    """Open a file or folder and lock it; None if another process holds the lock."""
     while True:
         handle = _open(path, os.O_DIRECTORY if is_folder else os.O_RDWR | os.O_CREAT)
         try:
@@ -70,7 +70,7 @@ def open_locked(path: Path, is_folder: bool, shared: bool = False) -> int | None
 
 
 def close(handle: int | None) -> None:
-    """Close a handle of :func:`open_locked`, unless this is a process that its owner started."""
+    """Close a handle from :func:`open_locked`, unless this is a child process of its owner."""
     if handle in _HANDLES:
         _HANDLES.discard(handle)
         os.close(handle)
@@ -80,27 +80,27 @@ def close(handle: int | None) -> None:
 def abandoned(folder: Path) -> Iterator[bool]:
     """Whether a folder that its owner keeps locked belongs to no running process.
 
-    False where locks cannot say.
+    False if locks cannot tell.
     """
     with _state(folder) as state:
         yield state is True
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a running process has locked a folder, as far as locks can say."""
+    """Whether a running process has locked a folder, as far as locks can tell."""
     with _state(folder) as state:
         return state is False
 
 
 @contextmanager
 def _state(folder: Path) -> Iterator[bool | None]:
-    """True if nobody but us has the lock, False if somebody has, None if that is unknown."""
+    """True if we got the lock, False if another process holds it, None if that is unknown."""
     if fcntl is None:
         yield None
         return
     try:
         handle = _open(folder, os.O_DIRECTORY)
-    except OSError:  # its owner has just removed it, or it is another user's
+    except OSError:  # its owner has just removed it, or it belongs to another user
         yield None
         return
     try:
@@ -136,9 +136,9 @@ def _is_still(handle: int, path: Path) -> bool:
 
 
 def _forget() -> None:
-    """Give up, in a process that was just forked, the locks of its parent.
+    """Give up the parent's locks in a newly forked process.
 
-    It would hold them for as long as it lives: a worker that reads images would keep the folder of
+    It would hold them for as long as it runs: a worker that reads images would keep the folder of
     a killed run locked.
     """
     for handle in _HANDLES:

@@ -1,4 +1,4 @@
-"""Only regular files are opened: to open a pipe or a device may never end."""
+"""Open only regular files: opening a pipe or a device may block forever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OTHER_KINDS = {
 
 
 def check_regular(path: str | os.PathLike[str], status: os.stat_result | None = None) -> None:
-    """Raise an OSError unless there is a regular file: to open a pipe or a device may never end."""
+    """Raise an OSError unless this is a regular file: opening anything else may block forever."""
     mode = (status or Path(path).stat()).st_mode
     if not stat.S_ISREG(mode):
         kind = _OTHER_KINDS.get(stat.S_IFMT(mode), "something else")
@@ -25,9 +25,9 @@ def check_regular(path: str | os.PathLike[str], status: os.stat_result | None = 
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """A file that is open for reading, if it is a regular one; this never waits."""
+    """A regular file, opened for reading; this never blocks."""
     check_regular(path)
-    # Another process may put a pipe there at this moment: so do not wait, and look again.
+    # Another process may put a pipe there at this moment: do not block, and check again.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     file = os.fdopen(handle, "rb")
     try:
@@ -39,7 +39,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """The content of a regular file of at most so many bytes."""
+    """The content of a regular file of at most ``most`` bytes."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         content = file.read(most + 1) if size <= most else b""

@@ -1,4 +1,4 @@
-"""Scratch folders: where things are written before they are moved to their place."""
+"""Scratch folders: where things are written before they are moved into place."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 
 def foreign_entries(folder: Path) -> list[Path]:
-    """What is in a folder, sorted, without what is being written or swapped there."""
+    """The entries of a folder, sorted, without our scratch folders and journals."""
     ours = (_SCRATCH, JOURNAL)
     return sorted(entry for entry in folder.iterdir() if not entry.name.startswith(ours))
 
 
 def has_writers(folder: Path) -> bool:
-    """Whether a running process is writing a file of this folder, as far as locks can say."""
+    """Whether a running process is writing a file in this folder, as far as locks can tell."""
     return any(locks.is_held(scratch) for scratch in entries(folder, _SCRATCH))
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove the scratch folders of processes that no longer run."""
+    """Remove the scratch folders of processes that are no longer running."""
     for folder in entries(parent, _SCRATCH):
         with locks.abandoned(folder) as is_abandoned:
             if is_abandoned:
@@ -58,7 +58,7 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def entries(folder: Path, prefix: str) -> list[Path]:
-    """The folders in a folder whose names begin with ``prefix``."""
+    """The subfolders whose names begin with ``prefix``."""
     try:
         with os.scandir(folder) as found:
             return [Path(e.path) for e in found if e.name.startswith(prefix) and e.is_dir()]
@@ -67,7 +67,7 @@ def entries(folder: Path, prefix: str) -> list[Path]:
 
 
 def flush(path: Path) -> None:
-    """Bring a file or folder from the system's memory to the disk."""
+    """Flush a file or folder from the system's cache to the disk."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except PermissionError:  # folders cannot be opened on every system
@@ -80,11 +80,11 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def speaks_of(target: Path, place: Path) -> Iterator[None]:
-    """Let an error of the disk name ``target``, which the user knows, and not the scratch.
+    """Make disk errors name ``target``, which the user knows, instead of the scratch folder.
 
     Args:
-        target: where it will be.
-        place: where it is now, in a scratch folder.
+        target: the final path.
+        place: the current path, in a scratch folder.
     """
     try:
         yield

@@ -1,11 +1,11 @@
 """Swap two folders: in one step where the system can, otherwise file by file with a journal.
 
 The journal is a folder in the target. It holds the new files, then the old ones, and a mark that
-says which part of the swap is under way: whoever locks the target next can finish the swap. The
-caller of every function here has locked the target. On disk::
+shows how far the swap has got, so that the next process that locks the target can finish it. The
+caller of every function here must hold the lock on the target. On disk::
 
-    .nsl-swap-x/new            files that go in
-    .nsl-swap-x/old            files that are out
+    .nsl-swap-x/new            files to put in
+    .nsl-swap-x/old            files taken out
     .nsl-swap-x/take-old-out   the mark: first the old files are taken out ...
     .nsl-swap-x/put-new-in     ... then the new ones are put in; without a mark nothing is swapped
 """
@@ -43,7 +43,7 @@ def exchange(new: Path, old: Path) -> bool:
 
 
 def swap_files(new: Path, target: Path) -> None:
-    """Swap the files of two folders; what is needed to finish lies in the target from the start."""
+    """Swap the files of two folders; all that is needed to finish is in the target beforehand."""
     journal = Path(tempfile.mkdtemp(prefix=JOURNAL, dir=target))
     try:
         _begin(journal, new, target)
@@ -51,7 +51,7 @@ def swap_files(new: Path, target: Path) -> None:
     except OSError:
         _undo(journal, target)
         raise
-    except BaseException:  # Ctrl-C and the like: half a swap is finished, not left
+    except BaseException:  # Ctrl-C and the like: finish the swap, do not leave half of it
         _finish(journal, target)
         raise
 
@@ -63,11 +63,11 @@ def finish_swaps(folder: Path) -> None:
 
 
 def _begin(journal: Path, new: Path, target: Path) -> None:
-    """Bring all that is needed into the journal; the mark comes last, and whole."""
+    """Put all that is needed into the journal; the mark comes last, and atomically."""
     try:
         new.rename(journal / "new")
     except OSError as error:
-        if error.errno != errno.EXDEV:  # the target is a disk of its own
+        if error.errno != errno.EXDEV:  # the target is a mount point
             raise
         shutil.copytree(new, journal / "new")
     (journal / "old").mkdir()
@@ -83,10 +83,10 @@ def _begin(journal: Path, new: Path, target: Path) -> None:
 
 
 def _finish(journal: Path, target: Path) -> None:
-    """Go on with a swap wherever it stopped; without a mark nothing was swapped yet."""
+    """Continue a swap wherever it stopped; without a mark nothing was swapped yet."""
     if (journal / _TAKE_OUT).exists():
         for name in _names(journal / _TAKE_OUT)["old"]:
-            if os.path.lexists(target / name):  # else it is out already
+            if os.path.lexists(target / name):  # else it is already out
                 (target / name).rename(journal / "old" / name)
         (journal / _TAKE_OUT).rename(journal / _PUT_IN)
     if (journal / _PUT_IN).exists():
@@ -97,7 +97,7 @@ def _finish(journal: Path, target: Path) -> None:
 
 
 def _undo(journal: Path, target: Path) -> None:
-    """Bring the old files back after the disk refused a step."""
+    """Put the old files back after a disk error."""
     if (journal / _PUT_IN).exists():
         for name in _names(journal / _PUT_IN)["new"]:
             if not os.path.lexists(journal / "new" / name):  # else it is not in place yet
@@ -111,6 +111,6 @@ def _undo(journal: Path, target: Path) -> None:
 
 
 def _names(mark: Path) -> dict[str, list[str]]:
-    """Which files a swap takes out and puts in: others are not touched."""
+    """The files that a swap takes out and puts in; others are not touched."""
     names: dict[str, list[str]] = json.loads(mark.read_text(encoding="utf-8"))
     return names

@@ -1,4 +1,4 @@
-"""Confidence against how often it is right."""
+"""Calibration: confidence compared with accuracy."""
 
 import pytest
 import torch

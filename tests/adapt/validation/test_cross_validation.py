@@ -1,4 +1,4 @@
-"""Accuracy by cross-validation that one can trust, and what the tests say about every image."""
+"""Trustworthy accuracy by cross-validation, and what the tests say about every image."""
 
 import json
 

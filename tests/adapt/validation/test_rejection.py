@@ -1,4 +1,4 @@
-"""Images that are unlike every class are none of them."""
+"""Images that are unlike every class are rejected."""
 
 import numpy as np
 import pytest
