@@ -24,28 +24,28 @@ from neural_similarity.train import keep_freed_memory
 from .code_version import commit
 from .queue.run_record import run_record
 from .records import RESULTS, read_record, write_record
-from .tables.equal_cost import STUDIES
+from .tables.equal_cost import STUDIES, member_settings
 
 __all__ = ["PLAIN", "SEEDS", "VARIANTS", "WINNER", "config_of", "result_file"]
 
 FOLDER = "variants"
 SEEDS = (100, 101, 102)
 PLAIN, WINNER = "plain", "image"
-_IMAGE = {"similarity": "dynamic", "predictor": "image", "over": "both", "hidden": 8}
-_PIXEL = {**_IMAGE, "predictor": "pixel", "over": "taps"}
+_IMAGE, _PIXEL = member_settings("image-both-8"), member_settings("pixel-taps-8")
+_PATCH = member_settings("patch-taps-8")
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     PLAIN: ("Plain", {}),
     WINNER: ("One M per image, over taps and channels: 2·sigmoid, identity start", _IMAGE),
-    "none": ("… without a gate", {**_IMAGE, "predictor_options": {"gate": "none"}}),
-    "tanh": ("… 1 + tanh", {**_IMAGE, "predictor_options": {"gate": "tanh"}}),
+    "none": ("… without a gate", member_settings("image-both-8-none")),
+    "tanh": ("… 1 + tanh", member_settings("image-both-8-tanh")),
     "random": ("… random start", {**_IMAGE, "predictor_options": {"start": "random"}}),
     "norm": ("… BatchNorm in the predictor", {**_IMAGE, "predictor_options": {"batch_norm": True}}),
     "early": ("… in the first two layers", {**_IMAGE, "layers": r"stages\.[01]\.0"}),
     "late": ("… in the last two layers", {**_IMAGE, "layers": r"stages\.[23]\.0"}),
     "inner": ("… in all layers but the first", {**_IMAGE, "layers": r"stages\.[123]\.0"}),
     "hidden-32": ("… 32 hidden units", {**_IMAGE, "hidden": 32}),
-    "image-taps": ("One M per image, over taps", {**_IMAGE, "over": "taps"}),
+    "image-taps": ("One M per image, over taps", member_settings("image-taps-8")),
     "square-taps": (
         "One M per square of 4 × 4 positions, over taps",
         {**_PIXEL, "predictor_options": {"pool": 4}},
@@ -53,12 +53,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pixel-taps": ("One M per position, from its pixel, over taps", _PIXEL),
     "shared": (
         "One M per position, from its patch, over taps, one predictor for all layers",
-        {**_IMAGE, "predictor": "patch", "over": "taps", "shared": True},
+        {**_PATCH, "shared": True},
     ),
-    "patch-taps": (
-        "One M per position, from its patch, over taps",
-        {**_IMAGE, "predictor": "patch", "over": "taps"},
-    ),
+    "patch-taps": ("One M per position, from its patch, over taps", _PATCH),
 }
 """Title and changed settings, by name."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from neural_similarity._allocator import keep_freed_memory
 
-BLOCKS, PAGES = 40, 2**14  # pages of 4,096 bytes: 64 MB a block
+BLOCKS, PAGES = 40, 2**14  # pages of 4,096 bytes: 64 MB per block
 COUNT = f"""
 import resource
 from neural_similarity._allocator import keep_freed_memory

@@ -16,7 +16,7 @@ from neural_similarity.train import TrainConfig
 
 from .base import Row, Table
 
-__all__ = ["PLAIN", "STUDIES", "member_names"]
+__all__ = ["PLAIN", "STUDIES", "member_names", "member_settings"]
 
 PLAIN = "plain-"
 """How the names of plain networks begin; their width follows."""
@@ -79,6 +79,11 @@ def _members() -> dict[str, tuple[str, dict[str, Any]]]:
 def member_names() -> list[str]:
     """The networks with a similarity."""
     return list(_members())
+
+
+def member_settings(name: str) -> dict[str, Any]:
+    """The settings in which a network with a similarity differs from the plain one."""
+    return _members()[name][1]
 
 
 def _study(

@@ -42,7 +42,7 @@ class Tasks(NamedTuple):
 
 
 def as_batch(tensors: Sequence[Tensor]) -> Images | Tasks:
-    """Images or tasks from their tensors, told apart by the number of tensors.
+    """Images or tasks from their tensors, distinguished by the number of tensors.
 
     >>> type(as_batch([torch.zeros(2, 3, 8, 8), torch.zeros(2)])).__name__
     'Images'
