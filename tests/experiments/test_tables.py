@@ -38,7 +38,7 @@ def test_configurations_differ(name, budget):
 @pytest.mark.parametrize("budget", ["short", "paper"])
 @pytest.mark.parametrize("name", ["table4", "table4-cifar100"])
 def test_the_larger_baseline_has_more_parameters_than_every_row(name, budget):
-    counts = {row.name: parameters(row, budget) for row in table(name).rows}
+    counts = {row.name: parameters(row, budget) for row in table(name).at(budget).rows}
     plus = counts.pop("cnn-plus")
     assert "except the dynamic filter network" in table(name).row("cnn-plus").deviation
     assert counts.pop("dynamic-filter-network") > plus
@@ -92,6 +92,18 @@ def test_long_rows_end_by_patience_within_the_words_of_their_budget():
         assert ("Transductive" in row.deviation) == (config.method == "maml")
     assert not names
     assert table("table6").published.keys() <= {row.name for row in rows}
+
+
+def test_the_longer_look_at_classification():
+    rows = {row.name: row for row in table("table4").at("long").rows}
+    assert list(rows) == ["cnn", "static-diagonal", "dynamic-diagonal", "image-both"]
+    configs = {name: row.config("long") for name, row in rows.items()}
+    assert all((of.epochs, of.lr, of.options) == (15, 0.03, {}) for of in configs.values())
+    assert parameters(rows["cnn"], "long") == parameters(rows["cnn"], "paper")
+    assert configs["dynamic-diagonal"].hidden == 16
+    winner = configs["image-both"]
+    assert (winner.predictor, winner.over, winner.hidden) == ("image", "both", 8)
+    assert not table("table3").at("long").rows  # it shares rows with Table 4
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
