@@ -1,13 +1,14 @@
-"""The README's line on ``nsl adapt``."""
+"""The README's rows on ``nsl adapt``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from .cells import Study, read_studies
+from ..intervals import Estimate
+from .cells import read_studies
 
-__all__ = ["adapt_lines"]
+__all__ = ["adapt_rows"]
 
 _WHERE = (10, 10)
 _POOLS = ("birds", "cars")
@@ -15,27 +16,28 @@ _BACKBONE = "efficientnet_lite0"
 _REFERENCE = "scikit-learn, C=1"
 
 
-def adapt_lines(results: Path, page: str | None) -> Iterator[str]:
-    """One line, if birds and cars were measured; ``page`` is where its link leads to."""
-    studies = {
-        study.pool: study
-        for study in read_studies(results)
-        if study.backbone == _BACKBONE and _WHERE in study.cells
-    }
-    if not set(_POOLS) <= set(studies):
-        return
-    ours = " and ".join(f"{_number(studies[pool], 'auto')} % of {pool}" for pool in _POOLS)
-    theirs = " and ".join(f"{_number(studies[pool], _REFERENCE)} %" for pool in _POOLS)
-    tasks = min(len(studies[pool].cells[_WHERE].accuracies["auto"]) for pool in _POOLS)
-    link = "" if page is None else f"; [all ways to adapt]({page})"
-    yield (
-        f"- **Photographs, ten images of each of ten classes**: `nsl adapt` classifies {ours} "
-        f"correctly; scikit-learn's logistic regression on the same features reaches {theirs} "
-        f"(95 % intervals, {tasks} tasks, `{_BACKBONE}` pretrained on ImageNet, which contains "
-        f"some of these classes{link})."
-    )
+def adapt_rows(results: Path) -> Iterator[list[str]]:
+    """Cells of a row for birds and for cars, as far as they were measured.
+
+    What is compared, the data, both accuracies, the difference on the same tasks, the budget.
+    """
+    for study in read_studies(results):
+        if study.backbone != _BACKBONE or study.pool not in _POOLS or _WHERE not in study.cells:
+            continue
+        cell = study.cells[_WHERE]
+        difference = cell.difference("auto", _REFERENCE)
+        text = _number(difference, "{:+.1f}")
+        yield [
+            "`nsl adapt`",
+            "scikit-learn's logistic regression on the same features",
+            f"{study.pool}, ten images of each of ten classes",
+            _number(cell.accuracy("auto")),
+            _number(cell.accuracy(_REFERENCE)),
+            f"**{text}**" if difference.contains(0.0) is False else text,
+            f"{len(cell.accuracies['auto'])} tasks, `{_BACKBONE}`",
+        ]
 
 
-def _number(study: Study, method: str) -> str:
-    found = study.cells[_WHERE].accuracy(method)
-    return f"{found.mean:.1f} ± {(found.high or found.mean) - found.mean:.1f}"
+def _number(of: Estimate, form: str = "{:.1f}") -> str:
+    mean = form.format(of.mean).replace("-", "−")
+    return mean if of.high is None else f"{mean} ± {of.high - of.mean:.1f}"

@@ -13,7 +13,6 @@ from pathlib import Path
 from neural_similarity.errors import RunError
 
 from .. import markdown
-from ..adapt.headline import adapt_lines
 from ..records import RESULTS, write_text
 from ..tables.base import BUDGETS
 from ..tables.equal_cost import STUDIES
@@ -22,7 +21,7 @@ from ..trials import read_trials
 from .claims import claims_text
 from .comparison import compare_rows
 from .equal_cost.curve import has_curve
-from .equal_cost.text import equal_cost_lines, equal_cost_text, read_study
+from .equal_cost.text import equal_cost_text, read_study
 from .headlines import headlines
 from .page import CAPTIONS, has_finished, link, page_text, picture_text
 from .row_results import RowResults, has_results, read_table, shots_of
@@ -131,12 +130,7 @@ class Report:
         if self.readme is not None:
             target = link(self.page or self.file, self.readme)
             current = self.readme.read_text(encoding="utf-8")
-            lines = (
-                *adapt_lines(self.results / "adapt", self._adapt_page()),
-                *equal_cost_lines(self.results, self.budget, target),
-                headlines(tables, target),
-            )
-            part = "\n".join(lines)
+            part = headlines(self.results, self.budget, tables, target, self._adapt_page())
             texts[self.readme] = between_markers(self.readme, current, part)
         return texts
 

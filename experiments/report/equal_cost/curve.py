@@ -58,9 +58,17 @@ def frontier(points: Sequence[Point], axis: str) -> list[Point]:
     """
     kept: list[Point] = []
     for point in sorted((p for p in points if p.is_plain), key=lambda p: p.cost[axis]):
-        if not kept or point.accuracy.mean > kept[-1].accuracy.mean:
+        if not kept or _is_better(point, kept[-1]):
             kept.append(point)
     return kept
+
+
+def _is_better(point: Point, cheaper: Point) -> bool:
+    """On the seeds that both have: one of them may have a single, lucky one."""
+    seeds = point.by_seed.keys() & cheaper.by_seed.keys()
+    if not seeds:
+        return point.accuracy.mean > cheaper.accuracy.mean
+    return sum(point.by_seed[s] - cheaper.by_seed[s] for s in seeds) > 0
 
 
 def has_curve(points: Sequence[Point]) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ... import markdown
 from ...costs import AXES, read_costs
-from ...intervals import Estimate
 from ...tables.equal_cost import STUDIES
+from ..cells import NONE, number, signed
 from ..row_results import RowResults, read_table, shots_of
 from .curve import (
     Point,
@@ -21,7 +21,7 @@ from .curve import (
 )
 from .variants import variants_text
 
-__all__ = ["AXIS_NAMES", "RECOMMENDED", "equal_cost_lines", "equal_cost_text", "read_study"]
+__all__ = ["AXIS_NAMES", "RECOMMENDED", "equal_cost_text", "read_study"]
 
 RECOMMENDED = "image-both-8"
 """The network with a similarity that the guides recommend."""
@@ -79,35 +79,6 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
     yield from variants_text(results)
 
 
-def equal_cost_lines(results: Path, budget: str, page: str | None) -> Iterator[str]:
-    """Items of a list: how far the recommended network is above the curve of each study."""
-    for name, study in STUDIES.items():
-        parts, seeds = [], 0
-        for words, points in read_study(name, results, budget).items():
-            member = next((point for point in points if point.name == RECOMMENDED), None)
-            if member is None or not has_curve(points):
-                continue
-            seeds = len(member.by_seed)
-            heights = ", ".join(_heights(member, points))
-            parts.append(f"{words}: {heights}" if words else heights)
-        if parts:
-            where = "" if page is None else f"; [all networks]({page}#equal-cost)"
-            yield (
-                f"- **{study.title.partition(': ')[2]}, one M per image over taps and channels "
-                f"against plain networks of equal cost**, in points of accuracy: "
-                f"{'; '.join(parts)} (95 % intervals, seeds: {seeds}{where})."
-            )
-
-
-def _heights(member: Point, points: list[Point]) -> Iterator[str]:
-    """How far a network is above the curve, for each kind of cost that the curve reaches."""
-    for axis in AXES:
-        excess = above_curve(member, frontier(points, axis), axis)
-        if excess is not None:
-            words = {"above": " (**better**)", "below": " (**worse**)"}.get(verdict(excess), "")
-            yield f"{_interval(excess, '{:+.2f}')} at equal {AXIS_NAMES[axis]}{words}"
-
-
 def _table(points: list[Point]) -> str:
     head = ["network", "seeds", "accuracy, %"]
     for axis in AXES:
@@ -116,12 +87,12 @@ def _table(points: list[Point]) -> str:
     plain = sorted((p for p in points if p.is_plain), key=lambda p: p.cost["parameters"])
     rows = []
     for point in (*plain, *best_first(points, curves["parameters"], "parameters")):
-        cells = [point.title, str(len(point.by_seed)), _interval(point.accuracy, "{:.2f}")]
+        cells = [point.title, str(len(point.by_seed)), number(point.accuracy, brief=True)]
         for axis in AXES:
             excess = None if point.is_plain else above_curve(point, curves[axis], axis)
             cells += [
                 _amount(axis, point.cost[axis]),
-                "–" if excess is None else _interval(excess, "{:+.2f}"),
+                NONE if excess is None else signed(excess, brief=True),
             ]
         rows.append(cells)
     return markdown.table(head, rows)
@@ -140,13 +111,6 @@ def _verdict(points: list[Point]) -> str:
         names = ", ".join(f"`{name}`" for name in above) or "none"
         parts.append(f"for {AXIS_NAMES[axis]}: {names}")
     return f"Above the curve by more than the interval, {'; '.join(parts)}."
-
-
-def _interval(estimate: Estimate, form: str) -> str:
-    mean = form.format(estimate.mean).replace("-", "−")
-    if estimate.high is None:
-        return mean
-    return f"{mean} ± {estimate.high - estimate.mean:.2f}"
 
 
 def _amount(axis: str, cost: float) -> str:
