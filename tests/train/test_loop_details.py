@@ -1,7 +1,7 @@
 """Training in detail: the rate of every step, which weights are best, random numbers by step."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from neural_similarity.models.cnn import CNN
 from neural_similarity.train import Run, train
 from neural_similarity.train.checkpoint import read_weights
 from neural_similarity.train.ingredients.schedules import SCHEDULES
+from neural_similarity.train.loop import seed_step
 from neural_similarity.train.task import Classification
 
 
@@ -89,3 +90,16 @@ def test_random_numbers_inside_a_network_follow_the_step(tmp_path, monkeypatch):
     assert_same_run(whole, train(None, tmp_path / "broken", resume=True))
     assert made[-1].seen == masks[4:]
     assert Run.open(tmp_path / "whole").metrics()[-1]["step"] == 12
+    train(replace(config, seed=config.seed + 1), tmp_path / "other")
+    assert not any(mask in masks for mask in made[-1].seen), "another seed has other numbers"
+
+
+def test_seeds_processes_and_steps_draw_different_random_numbers():
+    drawn = set()
+    for where in product((0, 1, 2**30), (0, 1), (0, 1)):
+        seed_step(*where)
+        first = tuple(torch.rand(4).tolist())
+        seed_step(*where)
+        assert tuple(torch.rand(4).tolist()) == first
+        drawn.add(first)
+    assert len(drawn) == 12

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .._json import Count, MaybeInfinite, build
+from ..data.loader import generator_of
 from ..errors import DivergedError, RunError
 from .build import build_optimizer
 from .checkpoint import (
@@ -223,9 +224,7 @@ class _Job:
         config, progress, world = self.run.config, self.progress, self.world
         start = time.perf_counter()
         batch = [part.to(world.device) for part in batch]
-        # Randomness inside the network, such as dropout, is a function of seed, process and step.
-        process = (config.seed * world.size + world.rank) % 2**31
-        torch.manual_seed(process * 2**32 + progress.step)
+        seed_step(config.seed, world.rank, progress.step)
         rate = config.learning_rate * SCHEDULES[config.schedule](progress.step / total)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -317,3 +316,11 @@ class _Job:
             write_checkpoint(
                 self.run.folder, self.task.model, self.optimizer, asdict(self.progress)
             )
+
+
+def seed_step(seed: int, process: int, step: int) -> None:
+    """Make randomness inside the network, such as dropout, a function of these three.
+
+    A digest mixes them, because a generator on the CPU ignores the upper half of a 64-bit seed.
+    """
+    torch.manual_seed(generator_of(seed, "step", process, step).initial_seed())
