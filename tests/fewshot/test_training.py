@@ -11,6 +11,7 @@ from support.killing import Killed, killed_at, timeless
 import neural_similarity as ns
 from neural_similarity.data import Episodes
 from neural_similarity.fewshot import FewShotConfig, FewShotRun, list_methods, train_method
+from neural_similarity.fewshot.from_settings import configs_from_settings
 from neural_similarity.fewshot.task import FewShotTask, validating_method
 from neural_similarity.fewshot.training_data import EpisodeLoader, base_classes
 from neural_similarity.train import Run, TrainConfig
@@ -91,7 +92,7 @@ def test_training_episodes_are_those_of_the_numbers_and_shared_by_processes():
     drawn = Episodes(base.labels, 3, 2, 4, SMALL.seed, 2).batch(0, 2)
     wanted = (base.images[drawn.support].float() / 255 - mean[0]) / std[0]
     torch.testing.assert_close(first[0], wanted, rtol=1e-5, atol=1e-5)
-    with pytest.raises(ns.DataError, match="tasks that can be divided by 3 processes, got 2"):
+    with pytest.raises(ns.DataError, match="tasks that can be divided among 3 processes, got 2"):
         EpisodeLoader(base, SMALL, mean, std, World(0, 3))
 
 
@@ -145,6 +146,18 @@ def test_backbones_that_do_not_fit(tmp_path):
         with pytest.raises(ns.RunError, match=message):
             train_method(config, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_run_has_the_similarity_of_the_network_it_starts_from(tmp_path):
+    first = replace(SMALL, method="dynamic", layers=r"stages\.0\.0", norm_eps=1e-3, epochs=0.0)
+    run = train_method(first, tmp_path / "dynamic")
+    settings = {"method": "meta_dynamic", "backbone": str(run.folder)}
+    (inherited,) = configs_from_settings(settings).values()
+    assert inherited.layers == first.layers
+    assert inherited.norm_eps == first.norm_eps
+    other = replace(first, method="meta_dynamic", backbone=str(run.folder), layers=None)
+    with pytest.raises(ns.RunError, match=r"expected layers None, got 'stages\\.*cannot change"):
+        train_method(other, tmp_path / "new")
 
 
 def test_runs_of_another_kind_are_told_apart(tmp_path):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..train.settings import NETWORK_SETTINGS, SIMILARITY_SETTINGS
 from .config import FewShotConfig
 from .runs import FewShotRun
 
@@ -30,10 +31,7 @@ _DEMO_SETTINGS = {
 }  # fmt: skip
 """Images are so small that a second thread would mostly wait."""
 _KEEPS_DEMO = {"data_dir", "threads", "seed", "episodes"}
-_FROM_BACKBONE = (
-    "model", "options", "data", "data_dir", "image_size", "structure", "structure_options", "scope",
-    "over", "similarity_groups", "predictor", "predictor_options", "hidden", "shared",
-)  # fmt: skip
+_FROM_BACKBONE = (*NETWORK_SETTINGS, "data", "data_dir", "image_size", *SIMILARITY_SETTINGS)
 
 
 def configs_from_settings(settings: Mapping[str, Any]) -> dict[str, FewShotConfig]:

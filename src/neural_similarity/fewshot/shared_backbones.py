@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .. import _check
 from ..errors import RunError
+from ..train.settings import NETWORK_SETTINGS, SIMILARITY_SETTINGS
 from .config import FewShotConfig
 from .methods.base import Method
 
@@ -16,12 +17,11 @@ __all__ = ["PLAIN", "add_backbones", "order_runs"]
 PLAIN = "plain"
 """The name of the run whose plain network methods share."""
 
-_NETWORK = ("model", "options", "data", "image_size")
+_NETWORK = (*NETWORK_SETTINGS, "data", "image_size")
 _NOT_TRAINED_WITH = {
-    "method", "method_options", "backbone", "similarity", "structure", "structure_options", "scope",
-    "over", "similarity_groups", "predictor", "predictor_options", "hidden", "shared",
-    "batch_norm", "episodes", "tasks", "epoch_steps", "train_way", "train_shot", "train_query",
-    "data_dir", "device", "threads", "log_every", "checkpoint_minutes",
+    "method", "method_options", "backbone", "similarity", *SIMILARITY_SETTINGS, "batch_norm",
+    "episodes", "tasks", "epoch_steps", "train_way", "train_shot", "train_query", "data_dir",
+    "device", "threads", "log_every", "checkpoint_minutes",
 }  # fmt: skip
 """Settings that do not affect how a plain network is trained."""
 
@@ -56,8 +56,8 @@ def order_runs(
         _check.known_name("order_runs", "run", name, configs)
         if name in waiting:
             raise RunError(
-                f"order_runs: expected runs that start from earlier ones, got a circle: "
-                f"{' from '.join((*waiting, name))}. One of them must start from none."
+                f"order_runs: expected runs that start from earlier ones, got a cycle: "
+                f"{' from '.join((*waiting, name))}. One of them must not start from another run."
             )
         if name not in order:
             start = (starts or {}).get(name) or _start_of_method(configs, name)
@@ -121,8 +121,8 @@ def _source(configs: Mapping[str, FewShotConfig], method: str) -> str:
     names = [name for name, config in configs.items() if config.method == method]
     if not names and method in configs:
         raise RunError(
-            f"plan_runs: expected the name {method!r} for a run of that method, got it for "
-            f"{configs[method].method!r}. Choose another name."
+            f"plan_runs: expected the name {method!r} for a run of that method, got this name for "
+            f"a run of {configs[method].method!r}. Choose another name."
         )
     return names[0] if names else method
 

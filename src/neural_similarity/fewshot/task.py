@@ -15,6 +15,7 @@ from ..errors import RunError
 from ..train.build import build_similarity
 from ..train.distributed import World
 from ..train.loop import Callback, carry_out
+from ..train.start import check_images, check_same_network
 from ..train.task import Batches
 from .batches import as_batch
 from .config import FewShotConfig
@@ -26,12 +27,6 @@ from .runs import FewShotRun
 from .training_data import EpisodeLoader, MixedLoader, base_augment, base_classes
 
 __all__ = ["FewShotTask", "train_method"]
-
-_NETWORK = ("model", "options", "norm_eps")
-_SIMILARITY = (
-    "structure", "structure_options", "scope", "over", "similarity_groups", "predictor",
-    "predictor_options", "hidden", "shared",
-)  # fmt: skip
 
 
 def train_method(
@@ -205,8 +200,8 @@ def _take_classifier(network: FewShotNetwork, source: FewShotRun, config: FewSho
     elif config.epochs == 0 and not config.steps:
         raise RunError(
             f"backbone {source.folder}: expected a run with a classifier of the same base classes "
-            f"for {config.method!r}, got one of {source.config.method!r} without it. Name a run "
-            f"that trained it, such as one of 'finetune', or train for some epochs."
+            f"for {config.method!r}, got a run of {source.config.method!r} without one. Name a run "
+            f"that trained one, such as a run of 'finetune', or train for some epochs."
         )
 
 
@@ -225,24 +220,12 @@ def _check_source(
     source: FewShotRun, config: FewShotConfig, in_channels: int, image_size: int
 ) -> None:
     """Raise unless the other run's network fits data and method."""
-    where, theirs, environment = f"backbone {source.folder}", source.config, source.environment()
-    got = (environment["in_channels"], environment["image_size"])
-    if got != (in_channels, image_size):
-        raise RunError(
-            f"{where}: expected a network for images of {in_channels} channel(s) and side "
-            f"{image_size}, as in {config.data!r}, got one for {got[0]} and {got[1]}. Set "
-            f"image_size, or train a backbone for these images."
-        )
-    has, needs = theirs.similarity_kind(), config.similarity_kind()
+    where = f"backbone {source.folder}"
+    check_images(where, source, config, in_channels, image_size)
+    has, needs = source.config.similarity_kind(), config.similarity_kind()
     if has != needs and (has != "none" or needs == "dynamic"):
         raise RunError(
             f"{where}: expected a network with similarity {needs!r} for {config.method!r}, got "
             f"{has!r}. Name a run of a method with that similarity."
         )
-    for name in (*_NETWORK, *(_SIMILARITY if has != "none" else ())):
-        if getattr(theirs, name) != getattr(config, name):
-            raise RunError(
-                f"{where}: expected {name} {getattr(config, name)!r}, got "
-                f"{getattr(theirs, name)!r}. The trained network cannot change. Set {name} to its "
-                f"value."
-            )
+    check_same_network(where, source, config, has != "none")

@@ -16,7 +16,15 @@ from ..errors import RunError
 from ..structures import list_structures
 from .ingredients.schedules import SCHEDULES
 
-__all__ = ["COMMANDS", "SIMILARITIES", "Settings", "check_kind", "setting"]
+__all__ = [
+    "COMMANDS",
+    "NETWORK_SETTINGS",
+    "SIMILARITIES",
+    "SIMILARITY_SETTINGS",
+    "Settings",
+    "check_kind",
+    "setting",
+]
 
 SIMILARITIES = ("none", "static", "dynamic")
 OPTIMIZERS = {"sgd": 0.1, "adam": 1e-3}  # with their default learning rates, as in the paper
@@ -25,6 +33,13 @@ OVER = ("taps", "channels", "both", "kernels")
 NORM_STARTS = ("one", "zero")
 COMMANDS = {"train": "nsl train", "fewshot": "nsl fewshot train"}
 """The command that creates runs of each kind."""
+NETWORK_SETTINGS = ("model", "options", "norm_eps")
+"""What a trained network is; a run that starts from it has the same."""
+SIMILARITY_SETTINGS = (
+    "structure", "structure_options", "scope", "over", "similarity_groups", "predictor",
+    "predictor_options", "hidden", "shared", "layers",
+)  # fmt: skip
+"""What its similarity is, if it has one."""
 
 
 def setting(default: Any, help: str) -> Any:
@@ -247,7 +262,7 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
     kinds = _choices(kind)
     is_valid = isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds)
     if not is_valid and not (float in kinds and type(value) is int):
-        words = {int: "a whole number", float: "a number", bool: "true or false", str: "a word",
+        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text",
                  dict: "names and values", NoneType: "none"}  # fmt: skip
         expected = " or ".join(words[k] for k in kinds)
         raise RunError(f"configuration: expected {name} to be {expected}, got {value!r}.")

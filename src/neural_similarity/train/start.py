@@ -15,47 +15,74 @@ from ..convert import freeze_backbone
 from ..errors import RunError
 from ..nn.inventory import predictor_modules
 from .config import TrainConfig
-from .runs import Run
+from .runs import Run, RunFolder
+from .settings import NETWORK_SETTINGS, SIMILARITY_SETTINGS, Settings
 
-__all__ = ["begin_with", "check_source", "freeze", "source_settings"]
+__all__ = [
+    "begin_with",
+    "check_images",
+    "check_same_network",
+    "check_source",
+    "freeze",
+    "source_settings",
+]
 
-_NETWORK = ("model", "options", "norm_eps", "pixels")
-_SIMILARITY = (
-    "structure", "structure_options", "scope", "over", "similarity_groups", "predictor",
-    "predictor_options", "hidden", "shared",
-)  # fmt: skip
-_DATA = ("data", "data_dir", "image_size")
+_DATA = ("data", "data_dir", "image_size", "pixels")
 
 
 def source_settings(source: Run) -> dict[str, Any]:
     """The settings that a run takes from the one it starts from, unless they are set."""
     has_similarity = source.config.similarity != "none"
-    names = (*_NETWORK, *_DATA, *(("similarity", *_SIMILARITY) if has_similarity else ()))
+    similarity = ("similarity", *SIMILARITY_SETTINGS) if has_similarity else ()
+    names = (*NETWORK_SETTINGS, *_DATA, *similarity)
     return {name: getattr(source.config, name) for name in names}
 
 
 def check_source(source: Run, config: TrainConfig, in_channels: int, image_size: int) -> None:
     """Raise unless the weights of the other run fit the network of the settings."""
-    where, theirs, environment = f"from_run {source.folder}", source.config, source.environment()
-    got = (environment["in_channels"], environment["image_size"])
-    if got != (in_channels, image_size):
-        raise RunError(
-            f"{where}: expected a network for images of {in_channels} channel(s) and side "
-            f"{image_size}, as in {config.data!r}, got one for {got[0]} and {got[1]}. Set "
-            f"image_size, or train a network for these images."
-        )
-    has = theirs.similarity
+    where, has = f"from_run {source.folder}", source.config.similarity
+    check_images(where, source, config, in_channels, image_size)
     if has not in ("none", config.similarity):
         raise RunError(
             f"{where}: expected a network with similarity {config.similarity!r} or without one, "
             f"got {has!r}. Set similarity to its value."
         )
-    for name in (*_NETWORK, *(_SIMILARITY if has != "none" else ())):
-        if getattr(theirs, name) != getattr(config, name):
+    check_same_network(where, source, config, has != "none", "pixels")
+
+
+def check_images(
+    where: str, source: RunFolder[Any], config: Settings, in_channels: int, image_size: int
+) -> None:
+    """Raise unless a trained network is one for images of this shape."""
+    environment = source.environment()
+    got = (environment["in_channels"], environment["image_size"])
+    if got != (in_channels, image_size):
+        raise RunError(
+            f"{where}: expected a network for images of {in_channels} channel(s) and side "
+            f"{image_size}, as in {config.data!r}, got one for {got[0]} and {got[1]}. Set "
+            f"image_size, or start from a network for these images."
+        )
+
+
+def check_same_network(
+    where: str, source: RunFolder[Any], config: Settings, with_similarity: bool, *more: str
+) -> None:
+    """Raise unless a trained network is the one that the settings describe.
+
+    Args:
+        where: what the error begins with.
+        source: the run that trained the network.
+        config: the settings of the run that starts from it.
+        with_similarity: whether the trained network has a similarity.
+        more: further settings that must be the same.
+    """
+    similarity = SIMILARITY_SETTINGS if with_similarity else ()
+    for name in (*NETWORK_SETTINGS, *more, *similarity):
+        theirs, ours = getattr(source.config, name), getattr(config, name)
+        if theirs != ours:
             raise RunError(
-                f"{where}: expected {name} {getattr(config, name)!r}, got "
-                f"{getattr(theirs, name)!r}. The trained network cannot change. Set {name} to its "
-                f"value."
+                f"{where}: expected {name} {ours!r}, got {theirs!r}. The trained network cannot "
+                f"change. Set {name} to its value."
             )
 
 
