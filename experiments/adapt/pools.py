@@ -1,8 +1,8 @@
 """Images to draw small classification tasks from.
 
-A pool is a folder with a folder of images per class. Half of the classes of the photographs serve
-to choose settings, such as learning rates; results are reported on the others. mini-ImageNet has
-validation and test classes for that.
+A pool is a folder with a folder of images per class. Ten of the birds serve to choose settings,
+such as learning rates; results are reported on the other ten. mini-ImageNet has validation and
+test classes for that. There are only ten cars: five of them were used for both.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def mini_imagenet(folder: Path, split: str, per_class: int = 60) -> Pool:
     """The first images of every class of a split, from its csv file."""
     table = folder / f"{split}.csv"
     if not table.is_file():
-        raise DataError(f"{table}: expected a table of mini-ImageNet, got no file of this name.")
+        raise DataError(f"{table}: expected a table of mini-ImageNet, got no file with this name.")
     by_class: dict[str, list[Path]] = {}
     with table.open(encoding="utf-8") as lines:
         for line in csv.DictReader(lines):

@@ -23,8 +23,8 @@ class Claim:
     Args:
         words: the claim.
         pairs: table, row that should be better, and row it is compared with.
-        margin: for a claim that something costs nothing, how many points it may cost at most; None
-            for a claim that something is better.
+        margin: for a claim that something costs nothing, how many points of error it may cost at
+            most; None for a claim that something is better.
         stable: whether the claim is that the first row trains and the second one diverges.
     """
 
@@ -133,9 +133,20 @@ def _numbers(claim: Claim, tables: Tables) -> str:
         for (table, row, other), numbers in found.items()
     ]
     missing = [pair for pair in claim.pairs if pair not in found]
-    if missing:
-        parts.append(f"{len(missing)} of {len(claim.pairs)} comparisons not run")
+    shapeless = [
+        pair for pair in missing
+        if (row := tables.get(pair[0], {}).get(pair[1])) is not None and _has_learned_no_shape(row)
+    ]  # fmt: skip
+    parts += [f"{table}, {row}: no tap was switched off" for table, row, _ in shapeless]
+    if not_run := len(missing) - len(shapeless):
+        parts.append(f"{not_run} of {len(claim.pairs)} comparisons not run")
     return "; ".join(parts)
+
+
+def _has_learned_no_shape(row: RowResults) -> bool:
+    """Whether kernel shapes were to be learned, and all taps stayed on: a plain similarity."""
+    counts = [record["taps_off"][0] for record in row.finished.values() if "taps_off" in record]
+    return bool(counts) and not any(counts)
 
 
 def _compared(claim: Claim, tables: Tables) -> Iterator[tuple[tuple[str, str, str], Comparison]]:
@@ -144,6 +155,8 @@ def _compared(claim: Claim, tables: Tables) -> Iterator[tuple[tuple[str, str, st
         name, row, other = pair
         rows = tables.get(name)
         if rows is None or not all(one in rows and rows[one].tested for one in (row, other)):
+            continue
+        if _has_learned_no_shape(rows[row]):
             continue
         table = TABLES[name]
         for shots in shots_of(rows) if table.metric == "accuracy" else [None]:
@@ -154,10 +167,12 @@ def _answer(claim: Claim, of: Comparison) -> bool | None:
     """What one comparison says; a single seed says nothing about a method."""
     if of.difference is None or "seeds" not in of.difference.over:
         return None
-    if claim.margin is None or of.better is False:
+    if claim.margin is None:
         return of.better
     low, high = of.difference.low, of.difference.high
-    return True if low is not None and high is not None and high < claim.margin else None
+    if low is None or high is None or low <= claim.margin <= high:
+        return None
+    return high < claim.margin
 
 
 def _trains_where_the_other_diverges(claim: Claim, tables: Tables) -> bool | None:

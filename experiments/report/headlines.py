@@ -1,4 +1,4 @@
-"""The README's share of the report: two small tables, from the result files."""
+"""The README's share of the report: a table of at most five rows, from the result files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .. import markdown
 from ..adapt.headline import adapt_rows
 from ..tables.base import Table
 from ..tables.registry import TABLES
-from .cells import NONE, difference, in_shots, ours
+from .cells import in_shots
 from .comparison import compare
-from .equal_cost.headline import HEAD, equal_cost_rows
+from .equal_cost.headline import equal_cost_rows
 from .row_results import RowResults, shots_of
 
 __all__ = ["HEADLINES", "Headline", "headlines", "pair_rows"]
@@ -26,39 +26,30 @@ class Headline:
         table: the name of the table.
         row: the name of the row that it is about.
         other: the name of the row it is compared with.
-        words: what both are and the data, in words.
+        words: the comparison in words.
     """
 
     table: str
     row: str
     other: str
-    words: tuple[str, str, str]
+    words: str
 
 
 HEADLINES = (
     Headline(
-        "table4", "static-diagonal", "cnn", ("static similarity", "plain network", "CIFAR-10")
+        "table4", "static-diagonal", "cnn",
+        "Static similarity against the plain network: error on CIFAR-10",
     ),
     Headline(
         "table6", "dynamic", "wide-parameters",
-        (
-            "the paper's dynamic similarity", "plain network with as many parameters",
-            "CIFAR-FS",
-        ),
+        "The paper's dynamic similarity against a plain network with as many parameters: CIFAR-FS",
     ),
 )  # fmt: skip
 
-_EQUAL_COST = """
-**One M per image against plain networks of equal cost**: how many points of accuracy it lies above
-the curve of plain networks of several widths
-"""
-_PAIRS = """
-**Other comparisons**: accuracy in percent, or error where it says so
-"""
 _LEGEND = """
-± is a 95 % interval; differences are paired, and bold if the interval does not contain zero. The
-photographs are classified with features of a network that was pretrained on ImageNet, which
-contains some of their classes.
+± is a 95 % interval of the paired difference, bold if it is over seeds and does not contain zero.
+For photographs it is over random draws from the same 400, some of them of classes on which settings
+were chosen or the network was pretrained; it says nothing about other photographs.
 """
 
 
@@ -75,50 +66,44 @@ def headlines(
         page: the link to all tables and studies; None for no link.
         adapt_page: the link to all ways to adapt; None for no link.
     """
-    parts = []
-    if rows := list(equal_cost_rows(results, budget)):
-        links = _links({"all networks": page and f"{page}#equal-cost"})
-        parts += [markdown.paragraph(f"{_EQUAL_COST}{links}."), markdown.table(HEAD, rows)]
-    if rows := [*adapt_rows(results / "adapt"), *pair_rows(tables)]:
-        head = ("ours", "compared with", "data", "ours", "the other", "difference", "budget")
-        links = _links({"all tables": page, "all ways to adapt": adapt_page})
-        parts += [markdown.paragraph(f"{_PAIRS}{links}."), markdown.table(head, rows)]
-    if not parts:
+    rows = [
+        *adapt_rows(results / "adapt", adapt_page),
+        *equal_cost_rows(results, budget, page),
+        *pair_rows(tables, page),
+    ]
+    if not rows:
         return "There are no results to compare yet."
-    return "\n\n".join([*parts, markdown.paragraph(_LEGEND)])
+    table = markdown.table(("comparison", "accuracy, points of difference", "budget"), rows)
+    return f"{table}\n\n{markdown.paragraph(_LEGEND)}"
 
 
-def _links(targets: Mapping[str, str | None]) -> str:
-    """Links in brackets, to be appended to a sentence."""
-    known = [f"[{words}]({target})" for words, target in targets.items() if target is not None]
-    return f" ({', '.join(known)})" if known else ""
-
-
-def pair_rows(tables: Mapping[str, Mapping[str, RowResults]]) -> Iterator[list[str]]:
-    """The cells of every pair that was run, for every number of shots."""
+def pair_rows(
+    tables: Mapping[str, Mapping[str, RowResults]], page: str | None = None
+) -> Iterator[list[str]]:
+    """The cells of every pair that was run; ``page`` is where their links lead to."""
     for headline in HEADLINES:
         rows = tables.get(headline.table, {})
         row, other = rows.get(headline.row), rows.get(headline.other)
         if row is None or other is None or not row.by_seed or not other.by_seed:
             continue
         table = TABLES[headline.table]
-        for shots in shots_of(rows) if table.metric == "accuracy" else [None]:
-            yield [*_what(headline, table, shots), *_numbers(table, row, other, shots)]
+        shots = shots_of(rows) if table.metric == "accuracy" else [None]
+        if row.diverged or other.diverged:
+            parts = ["no comparison, because training diverged"]
+        else:
+            parts = [part for n in shots if (part := _difference(table, row, other, n))]
+        if parts:
+            yield [headline.words, "; ".join(parts), markdown.link(_budget(row, other), page)]
 
 
-def _what(headline: Headline, table: Table, shots: int | None) -> tuple[str, str, str]:
-    row, other, data = headline.words
-    return row, other, f"{data}, {table.metric if shots is None else in_shots(shots)}"
-
-
-def _numbers(table: Table, row: RowResults, other: RowResults, shots: int | None) -> Iterator[str]:
-    """Both numbers, their difference, and how they were obtained."""
-    compared = compare(row, other, table.metric, shots)
-    yield ours(compared, brief=True)
-    yield ours(compare(other, other, table.metric, shots), brief=True)
-    text = difference(compared, brief=True)
-    yield text if compared.better is None or text == NONE else f"**{text}**"
-    yield _budget(row, other)
+def _difference(table: Table, row: RowResults, other: RowResults, shots: int | None) -> str | None:
+    """Both numbers and their difference, for one number of shots; None without a common seed."""
+    ours = compare(row, other, table.metric, shots)
+    theirs = compare(other, other, table.metric, shots)
+    if ours.ours is None or theirs.ours is None or ours.difference is None:
+        return None
+    numbers = markdown.difference(ours.ours, theirs.ours, ours.difference, 2)
+    return numbers if shots is None else f"{in_shots(shots)}: {numbers}"
 
 
 def _budget(row: RowResults, other: RowResults) -> str:

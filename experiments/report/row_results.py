@@ -17,7 +17,6 @@ from neural_similarity.fewshot import FewShotConfig
 from neural_similarity.train import TrainConfig
 
 from ..records import Record, read_record, record_file
-from ..renamed_settings import current_names
 from ..tables.base import OneStep, Row, Table
 
 __all__ = [
@@ -84,9 +83,7 @@ class RowResults:
         now, defaults = (json.loads(json.dumps(of)) for of in (now, type(config)().to_dict()))
         newer = {name: defaults[name] for name in now.keys() - record["config"].keys()}
         recorded = {**record["config"], **newer}
-        return _agree(current_names(now), current_names(recorded)) and _method_agrees(
-            config, record
-        )
+        return _agree(now, recorded) and _method_agrees(config, record)
 
 
 def read_table(table: Table, results: Path, budget: str) -> dict[str, RowResults]:

@@ -74,7 +74,8 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
     def static_diagonal(base: TrainConfig) -> TrainConfig:
         """Static NSN w/ DNS
 
-        The authors' code starts with three ones and six zeros; ours starts at the identity.
+        The authors' code starts with three ones and six zeros; ours starts at the identity. M
+        decays like all weights; in the authors' code a diagonal M does not.
         """
         return replace(base, similarity="static")
 

@@ -9,8 +9,8 @@ weight decay. The recipes:
 - ProtoNet (https://github.com/jakesnell/prototypical-networks): Adam at 0.001, halved every 2,000
   episodes, early stopping; 20 classes per episode for five shots (Snell et al., 2017).
 - R2D2 (https://github.com/bertinetto/r2d2): 240 images per episode of 20 classes, Adam at 0.005,
-  halved every 2,000 episodes, early stopping. Theirs has 1 to 9 shots per episode, and dropout;
-  ours 5 shots, and crops and flips instead.
+  halved every 2,000 episodes, early stopping. Theirs has 1 to 9 shots per episode, a fixed λ, and
+  dropout; ours 5 shots, a learned λ, and crops and flips instead.
 - RelationNet (https://github.com/floodsung/LearningToCompare_FSL): 5 classes, 10 queries each, Adam
   at 0.001, halved every 100,000 of 500,000 episodes, gradients clipped at 0.5, a network that pools
   twice; ours pools three times, since it begins with smaller images.

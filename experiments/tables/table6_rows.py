@@ -109,12 +109,15 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
         """LEO
 
         On features of the finetuning baseline's network. It is trained on as many images as that
-        network was, in steps of 4 episodes (12 at the paper's budget, as its authors do).
+        network was, in steps of 4 episodes (12 at the paper's budget, as its authors do), with
+        their learning rate and no weight decay besides the penalty of the method.
         """
         tasks = 1 if _is_smoke(base) else 12 if _is_papers(base) else 4
         config = _episodes(base, "leo")
         steps = max(1, config.epoch_steps // tasks)
-        return replace(config, tasks=tasks, epoch_steps=steps, grad_clip=0.1)
+        return replace(
+            config, tasks=tasks, epoch_steps=steps, grad_clip=0.1, lr=4.1e-4, weight_decay=0.0
+        )
 
     @row(starts_from="finetune")
     def simpleshot(base: FewShotConfig) -> FewShotConfig:
@@ -180,7 +183,11 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
 
     @row()
     def baseline_pp(base: FewShotConfig) -> FewShotConfig:
-        """Baseline++ †"""
+        """Baseline++ †
+
+        Its classifier multiplies cosines by one learned factor; the authors' code by 2 and a
+        learned norm for each class.
+        """
         return replace(_tuned(base), method="baseline_pp")
 
     @row()

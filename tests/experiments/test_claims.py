@@ -46,7 +46,12 @@ def test_a_claim_needs_a_separated_difference_over_seeds(static, verdict):
 
 @pytest.mark.parametrize(
     ("shared", "verdict"),
-    [([20.01, 20.0, 20.02], True), ([20.6, 20.7, 20.65], False), ([20.0, 21.0, 19.0], None)],
+    [
+        ([20.01, 20.0, 20.02], True),
+        ([20.1, 20.15, 20.08], True),  # separated, but by less than the margin
+        ([20.6, 20.7, 20.65], False),
+        ([20.0, 21.0, 19.0], None),
+    ],
 )
 def test_costing_nothing_needs_an_interval_below_the_margin(shared, verdict):
     tables = _rows("table3", dynamic_shared=shared, dynamic_diagonal=[20.0, 20.05, 19.98])

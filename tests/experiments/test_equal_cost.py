@@ -2,17 +2,18 @@
 
 import json
 from dataclasses import replace
-from math import log
+from math import hypot, log
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import neural_similarity as ns
 from experiments.costs import AXES, costs_file, measure, read_costs
 from experiments.records import RESULTS, write_record
-from experiments.report.equal_cost.curve import Point, above_curve, frontier, verdict
-from experiments.report.equal_cost.headline import HEAD, equal_cost_rows
+from experiments.report.equal_cost.curve import Curve, Point, verdict
+from experiments.report.equal_cost.headline import equal_cost_rows
 from experiments.report.equal_cost.picture import draw_study
 from experiments.report.equal_cost.text import RECOMMENDED, equal_cost_text, read_study
 from experiments.tables import find_table
@@ -24,32 +25,73 @@ CIFAR10 = "equal-cost-cifar10"
 
 
 def point(name, cost, *accuracies):
-    return Point(name, name, dict.fromkeys(AXES, cost), dict(enumerate(accuracies)))
+    by_seed = {seed: [accuracy] for seed, accuracy in enumerate(accuracies)}
+    return Point(name, name, dict.fromkeys(AXES, cost), by_seed)
 
 
-def test_the_curve_is_straight_over_the_logarithm_and_pairs_seeds():
-    plain = [point("plain-1", 100, 50, 52), point("plain-2", 400, 60, 66)]
-    member = point("image-both-8", 200, 58, 60)  # half way: 55 and 59
-    excess = above_curve(member, plain, "seconds")
+def test_two_widths_are_a_straight_line_over_the_logarithm():
+    curve = Curve.of([point("plain-1", 100, 50, 52), point("plain-2", 400, 60, 66)], "seconds")
+    excess = curve.excess(point("image-both-8", 200, 58, 60))  # half way: 55 and 59
     assert excess.mean == pytest.approx(2.0)
     assert excess.high - excess.mean == pytest.approx(12.706 * 2**0.5 / 2**0.5)  # of 3 and 1
-    third = above_curve(point("x", 100 * 4 ** (1 / 4), 0, 0), plain, "seconds")
+    third = curve.excess(point("x", 100 * 4 ** (1 / 4), 0, 0))
     assert third.mean == pytest.approx(-(51 + 12 / 4))
+    assert curve.at(200) == pytest.approx(57)
+
+
+def test_more_widths_are_a_fitted_parabola():
+    costs = [100, 150, 250, 400, 500]
+    noise = [0.3, -0.5, 0.4, -0.1, 0.2]
+    accuracies = [50 + 3 * log(c) - log(c) ** 2 / 5 + n for c, n in zip(costs, noise, strict=True)]
+    plain = [point(f"plain-{c}", c, a) for c, a in zip(costs, accuracies, strict=True)]
+    curve = Curve.of(plain, "parameters")
+    fit = np.polynomial.Polynomial.fit(np.log(costs), accuracies, 2)
+    for cost in (100, 180, 333):
+        assert curve.at(cost) == pytest.approx(fit(log(cost)))
+        assert curve.excess(point("x", cost, 60)).mean == pytest.approx(60 - fit(log(cost)))
 
 
 def test_nothing_is_said_outside_the_curve_or_of_other_seeds():
-    plain = [point("plain-1", 100, 50), point("plain-2", 400, 60)]
-    assert above_curve(point("x", 99, 70), plain, "seconds") is None
-    assert above_curve(point("x", 401, 70), plain, "seconds") is None
-    other = Point("x", "x", dict.fromkeys(AXES, 200), {7: 70.0})
-    assert above_curve(other, plain, "seconds") is None
+    curve = Curve.of([point("plain-1", 100, 50), point("plain-2", 400, 60)], "seconds")
+    assert curve.excess(point("x", 99, 70)) is None
+    assert curve.excess(point("x", 401, 70)) is None
+    assert curve.excess(Point("x", "x", dict.fromkeys(AXES, 200), {7: [70.0]})) is None
+    assert Curve.of([point("plain-1", 100, 50)], "seconds").excess(point("x", 100, 50)) is None
 
 
-def test_a_plain_network_that_a_cheaper_one_equals_is_no_yardstick():
+def test_a_width_that_a_faster_one_equals_is_left_out_of_the_axis_of_time():
     points = [point("plain-3", 300, 55), point("plain-1", 100, 50), point("plain-2", 200, 60)]
-    assert [p.name for p in frontier(points, "seconds")] == ["plain-1", "plain-2"]
+    assert [p.name for p in Curve.of(points, "seconds").widths] == ["plain-1", "plain-2"]
+    assert len(Curve.of(points, "parameters").widths) == 3
     lucky, dearer = point("plain-1", 100, 60), point("plain-2", 200, 61, 50)
-    assert frontier([lucky, dearer], "seconds") == [lucky, dearer], "better on the seed of both"
+    assert len(Curve.of([lucky, dearer], "seconds").widths) == 2, "better on the seed of both"
+
+
+def test_a_width_with_few_seeds_does_not_cost_the_others_theirs():
+    widths = [
+        point("plain-1", 100, 50, 51),
+        point("plain-2", 200, 70),
+        point("plain-3", 400, 60, 62),
+    ]
+    curve = Curve.of(widths, "parameters")
+    ours = point("x", 200, 57, 58)
+    assert [w.name for w in curve.beside(ours).widths] == ["plain-1", "plain-3"]
+    assert curve.seeds(ours) == [0, 1]
+    assert curve.excess(ours).mean == pytest.approx((57 - 55 + 58 - 56.5) / 2)
+    assert len(curve.beside(point("x", 200, 57)).widths) == 3
+
+
+def test_episodes_that_all_share_widen_the_interval():
+    plain = [
+        Point(name, name, {"seconds": cost}, {0: [40, 60], 1: [41, 61]})
+        for name, cost in (("plain-1", 100), ("plain-2", 400))
+    ]
+    plain[1] = replace(plain[1], by_seed={0: [42, 62], 1: [43, 63]})
+    ours = Point("x", "x", {"seconds": 200}, {0: [47, 65], 1: [49, 67], 2: [0, 0]})
+    excess = Curve.of(plain, "seconds").excess(ours)
+    assert excess.mean == pytest.approx(5.5)
+    # Seeds: 5 and 6, half 12.706 · 0.7071 / √2; episodes: 6.5 and 4.5, half 1.96 · 1.4142 / √2.
+    assert excess.high - excess.mean == pytest.approx(hypot(6.353, 1.96))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +101,8 @@ def test_a_plain_network_that_a_cheaper_one_equals_is_no_yardstick():
 )  # fmt: skip
 def test_a_verdict_needs_an_interval(accuracies, expected):
     plain = [point("plain-1", 100, 50, 50, 50), point("plain-2", 400, 70, 70, 70)]
-    assert verdict(above_curve(point("x", 200, *accuracies), plain, "seconds")) == expected
+    excess = Curve.of(plain, "seconds").excess(point("x", 200, *accuracies))
+    assert verdict(excess) == expected
     assert verdict(None) == "outside the curve"
 
 
@@ -126,12 +169,25 @@ def test_the_report_names_who_is_above_the_curve(results):
 
 def test_a_headline_says_where_the_recommended_network_is(results):
     assert list(equal_cost_rows(results, "short")) == []  # it has no results here
-    (row,) = equal_cost_rows(results, "short", "image-channels-8")
+    (row,) = equal_cost_rows(results, "short", "page.md", "image-channels-8")
     excess = 80.5 - (79 + 2 * log(1.1) / log(2))
-    assert row == ["CNN-9 on CIFAR-10", *[f"**+{excess:.2f} ± 0.00**"] * 3, "3"]
-    assert len(row) == len(HEAD)
-    (row,) = equal_cost_rows(results, "short", "pixel-taps-8")
-    assert row[1] == f"**−{79 + 2 * log(1.15) / log(2) - 79.3:.2f} ± 0.00**"
+    assert row[0].endswith("equal cost: CNN-9 on CIFAR-10")
+    assert row[1].startswith(f"**+{excess:.2f} ± 0.00** (equal parameters), **+")
+    assert row[2] == "[3 seeds](page.md#equal-cost)"
+    (row,) = equal_cost_rows(results, "short", None, "pixel-taps-8")
+    assert f"**−{79 + 2 * log(1.15) / log(2) - 79.3:.2f} ± 0.00** (equal parameters)" in row[1]
+    assert row[2] == "3 seeds"
+
+
+def test_a_network_of_which_a_seed_diverged_is_left_out(results):
+    (file,) = (results / CIFAR10 / "short").glob("image-channels-8-2.json")
+    record = json.loads(file.read_text())
+    del record["error"]
+    file.unlink()
+    write_record(file, {**record, "diverged": 7})
+    text = " ".join("\n".join(equal_cost_text(results, "short", "pictures")).split())
+    assert "Left out, because a seed diverged: `image-channels-8`." in text
+    assert "for parameters: none" in text
 
 
 def test_without_two_plain_networks_there_is_no_verdict(results):
@@ -152,7 +208,7 @@ def test_the_guide_says_what_was_measured():
     for points in read_study("equal-cost-cifar-fs", RESULTS, "short").values():
         by_name = {point.name: point for point in points}
         ours = by_name[RECOMMENDED]
-        heights += [above_curve(ours, frontier(points, axis), axis).mean for axis in AXES]
+        heights += [Curve.of(points, axis).excess(ours).mean for axis in AXES]
         ratios = {axis: ours.cost[axis] / by_name["plain-32"].cost[axis] - 1 for axis in AXES}
     text = " ".join((Path(__file__).parents[2] / "docs" / "choose.md").read_text().split())
     assert f"by {min(heights):.1f} to {max(heights):.1f} points" in text

@@ -184,7 +184,7 @@ class TestExperimentsOfTheClone:
         (tmp_path / "experiments" / "reproduce.py").write_text("raise SystemExit('the wrong one')")
         monkeypatch.chdir(tmp_path)
         error = one_line(nsl(capsys, monkeypatch, "reproduce", "list"))
-        assert "expected a clone of the repository" in error
+        assert "expected the library to be in a clone of the repository" in error
         assert nsl(capsys, monkeypatch, "reproduce", "--help").code == 0
 
     def test_a_folder_above_an_installed_library_is_no_clone(self, capsys, monkeypatch, tmp_path):
@@ -195,7 +195,7 @@ class TestExperimentsOfTheClone:
         (tmp_path / "experiments" / "reproduce.py").write_text("raise SystemExit('the wrong one')")
         error = one_line(nsl(capsys, monkeypatch, "reproduce", "list"))
         assert (
-            f"expected a clone of the repository around the library, got none in {tmp_path}"
+            f"expected the library to be in a clone of the repository, got none in {tmp_path}"
             in error
         )
 
@@ -213,5 +213,5 @@ class TestExperimentsOfTheClone:
         other = ModuleType("experiments")
         other.__path__ = [str(tmp_path)]
         monkeypatch.setitem(sys.modules, "experiments", other)
-        with pytest.raises(ns.RunError, match=r"got another module of that name .*process"):
+        with pytest.raises(ns.RunError, match=r"got another module with that name .*process"):
             load_experiments()

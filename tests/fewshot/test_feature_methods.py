@@ -38,9 +38,11 @@ def test_r2d2_by_the_normal_equations(size):
     n_way, n_shot = support.shape[1:3]
     Y = torch.eye(n_way).double().repeat_interleave(n_shot, 0)
     for b in range(len(support)):
-        X = support[b].flatten(0, 1)
-        W = torch.linalg.inv(X.T @ X + 0.7 * torch.eye(size).double()) @ X.T @ Y
-        torch.testing.assert_close(scores[b], 3 * query[b] @ W + 0.4, **CLOSE)
+        X, Q = (F.pad(of, (0, 1), value=1.0) for of in (support[b].flatten(0, 1), query[b]))
+        # As the authors' code: features and labels divided by √n.
+        X, Y_scaled = X / len(X) ** 0.5, Y / len(X) ** 0.5
+        W = torch.linalg.inv(X.T @ X + 0.7 * torch.eye(size + 1).double()) @ X.T @ Y_scaled
+        torch.testing.assert_close(scores[b], 3 * Q @ W + 0.4, **CLOSE)
 
 
 def test_r2d2_trains_its_three_parameters():

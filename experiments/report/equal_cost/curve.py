@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from math import log
+from statistics import fmean
+from typing import Any
 
-from ...intervals import Estimate, over_seeds
+import numpy as np
+
+from ...intervals import Estimate, over_seeds_and_episodes
 from ...tables.equal_cost import PLAIN
+from ..comparison import on_same_episodes
 from ..row_results import RowResults, find_test
 
-__all__ = ["Point", "above_curve", "best_first", "frontier", "has_curve", "points_of", "verdict"]
+__all__ = ["Curve", "Point", "best_first", "has_curve", "points_of", "verdict"]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A network: what it costs, and its accuracy in percent by seed."""
+    """A network: what it costs, and its accuracy in percent by seed.
+
+    A seed has one accuracy, or one for each episode if all networks share them.
+    """
 
     name: str
     title: str
     cost: Mapping[str, float]
-    by_seed: Mapping[int, float]
+    by_seed: Mapping[int, Sequence[float]]
 
     @property
     def accuracy(self) -> Estimate:
-        return over_seeds(list(self.by_seed.values()))
+        return over_seeds_and_episodes(list(self.by_seed.values()))
 
     @property
     def is_plain(self) -> bool:
@@ -35,40 +42,105 @@ class Point:
 def points_of(
     rows: Mapping[str, RowResults], costs: Mapping[str, Mapping[str, float]], shots: int | None
 ) -> list[Point]:
-    """Networks that were tested; ``shots`` chooses the test of a few-shot study."""
+    """Networks that were tested; ``shots`` chooses the test of a few-shot study.
 
-    def accuracy(record: Mapping[str, object]) -> float:
-        if shots is None:
-            return 100 - 100 * float(record["error"])  # type: ignore[arg-type]
-        return 100 * float(find_test(dict(record), shots)["mean"])
-
-    return [
-        Point(
-            name, row.row.title, costs[name],
-            {seed: accuracy(record) for seed, record in row.finished.items()},
-        )
-        for name, row in rows.items() if row.tested and name in costs
-    ]  # fmt: skip
-
-
-def frontier(points: Sequence[Point], axis: str) -> list[Point]:
-    """Plain networks by rising cost, without those that a cheaper one equals.
-
-    Some widths are slow on a processor. Nobody would choose such a network, so it is no yardstick.
+    Networks of which a seed diverged are left out: the others would be a selection.
     """
-    kept: list[Point] = []
-    for point in sorted((p for p in points if p.is_plain), key=lambda p: p.cost[axis]):
-        if not kept or _is_better(point, kept[-1]):
-            kept.append(point)
-    return kept
+    tested = {
+        name: row for name, row in rows.items()
+        if row.tested and not row.diverged and name in costs
+    }  # fmt: skip
+    records = [(name, seed, r) for name, row in tested.items() for seed, r in row.finished.items()]
+    if shots is None:
+        accuracies: list[list[float]] = [[1 - r["error"]] for *_, r in records]
+    else:
+        accuracies = _by_episode([find_test(r, shots) for *_, r in records])
+    by_seed: dict[str, dict[int, list[float]]] = {name: {} for name in tested}
+    for (name, seed, _), values in zip(records, accuracies, strict=True):
+        by_seed[name][seed] = [100 * value for value in values]
+    return [Point(name, row.row.title, costs[name], by_seed[name]) for name, row in tested.items()]
 
 
-def _is_better(point: Point, cheaper: Point) -> bool:
-    """On the seeds that both have: one of them may have a single, lucky one."""
-    seeds = point.by_seed.keys() & cheaper.by_seed.keys()
-    if not seeds:
-        return point.accuracy.mean > cheaper.accuracy.mean
-    return sum(point.by_seed[s] - cheaper.by_seed[s] for s in seeds) > 0
+def _by_episode(tests: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+    """Accuracies on the episodes that all tests share, or else their means."""
+    return on_same_episodes(tests) or [[test["mean"]] for test in tests]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy of plain networks as a function of their cost: a least-squares fit in log cost.
+
+    It is a parabola, or a line if there are fewer than four widths. Every width counts, so a lucky
+    seed of one of them hardly moves it. On the axis of time, widths that are no better than a
+    faster one are left out: some are slow on a processor, and nobody would choose them.
+    """
+
+    axis: str
+    widths: Sequence[Point]
+
+    @classmethod
+    def of(cls, points: Sequence[Point], axis: str) -> Curve:
+        """The curve of the plain networks among some."""
+        plain = sorted((p for p in points if p.is_plain), key=lambda p: p.cost[axis])
+        if axis == "seconds":
+            plain = [p for n, p in enumerate(plain) if all(_is_better(p, q) for q in plain[:n])]
+        return cls(axis, plain)
+
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest cost."""
+        costs = [width.cost[self.axis] for width in self.widths]
+        return min(costs), max(costs)
+
+    def weights(self, cost: float) -> list[float]:
+        """What each width adds to the curve at a cost; the fit is linear in the accuracies."""
+        places = np.log([width.cost[self.axis] for width in self.widths])
+        centre = places.mean()
+        terms = 3 if len(places) > 3 else 2
+        fit = np.linalg.pinv(np.vander(places - centre, terms))
+        return [float(w) for w in np.vander([log(cost) - centre], terms)[0] @ fit]
+
+    def at(self, cost: float) -> float:
+        """The mean accuracy at a cost."""
+        means = [width.accuracy.mean for width in self.widths]
+        return sum(w * mean for w, mean in zip(self.weights(cost), means, strict=True))
+
+    def seeds(self, point: Point) -> list[int]:
+        """The seeds on which a network is compared: those that it shares with :meth:`beside`."""
+        widths = self.beside(point).widths
+        return [s for s in point.by_seed if all(s in width.by_seed for width in widths)]
+
+    def beside(self, point: Point) -> Curve:
+        """The curve of the widths that have the most seeds in common with a network."""
+        shared = [len(point.by_seed.keys() & width.by_seed.keys()) for width in self.widths]
+        most = max(shared, default=0)
+        widths = [w for w, count in zip(self.widths, shared, strict=True) if count == most]
+        return replace(self, widths=widths)
+
+    def excess(self, point: Point) -> Estimate | None:
+        """Points of accuracy above the curve at the same cost, paired by seed and by episode.
+
+        None for a network that costs less or more than all widths, or shares no seed with them.
+        """
+        curve, seeds, cost = self.beside(point), self.seeds(point), point.cost[self.axis]
+        if len(curve.widths) < 2 or not seeds:
+            return None
+        low, high = curve.ends()
+        if not low <= cost <= high:
+            return None
+        weights = curve.weights(cost)
+
+        def heights(seed: int) -> list[float]:
+            widths = [width.by_seed[seed] for width in curve.widths]
+            by_episode = zip(point.by_seed[seed], *widths, strict=True)
+            return [ours - float(np.dot(weights, others)) for ours, *others in by_episode]
+
+        return over_seeds_and_episodes([heights(seed) for seed in seeds])
+
+
+def _is_better(point: Point, faster: Point) -> bool:
+    """On the seeds that both have."""
+    seeds = point.by_seed.keys() & faster.by_seed.keys()
+    return fmean(fmean(point.by_seed[s]) - fmean(faster.by_seed[s]) for s in seeds) > 0
 
 
 def has_curve(points: Sequence[Point]) -> bool:
@@ -76,54 +148,22 @@ def has_curve(points: Sequence[Point]) -> bool:
     return sum(point.is_plain for point in points) > 1
 
 
-def above_curve(point: Point, plain: Sequence[Point], axis: str) -> Estimate | None:
-    """Points of accuracy above the curve at the same cost, paired by seed.
-
-    Between two plain networks the curve is linear in log cost. None outside the curve, and for a
-    network that has no seed in common with its neighbours on the curve.
-    """
-    between = _neighbours(plain, point.cost[axis], axis)
-    if between is None:
-        return None
-    cheaper, dearer, share = between
-    seeds = [s for s in point.by_seed if s in cheaper.by_seed and s in dearer.by_seed]
-    if not seeds:
-        return None
-    return over_seeds(
-        [
-            point.by_seed[s] - (1 - share) * cheaper.by_seed[s] - share * dearer.by_seed[s]
-            for s in seeds
-        ]
-    )
-
-
-def _neighbours(
-    plain: Sequence[Point], cost: float, axis: str
-) -> tuple[Point, Point, float] | None:
-    """The plain networks on both sides of a cost, and how far between them it is."""
-    for cheaper, dearer in pairwise(plain):
-        low, high = cheaper.cost[axis], dearer.cost[axis]
-        if low <= cost <= high:
-            return cheaper, dearer, log(cost / low) / log(high / low)
-    return None
-
-
 def verdict(excess: Estimate | None) -> str:
     """In words: above the curve, on it, below it, or not known yet."""
     if excess is None:
         return "outside the curve"
-    if excess.low is None or excess.high is None:
+    if excess.low is None or excess.high is None or "seeds" not in excess.over:
         return "one seed"
     if excess.low > 0:
         return "above"
     return "below" if excess.high < 0 else "on the curve"
 
 
-def best_first(points: Sequence[Point], plain: Sequence[Point], axis: str) -> Iterator[Point]:
+def best_first(points: Sequence[Point], curve: Curve) -> Iterator[Point]:
     """Networks with a similarity, the highest above the curve first."""
 
     def height(point: Point) -> float:
-        excess = above_curve(point, plain, axis)
+        excess = curve.excess(point)
         return float("-inf") if excess is None else excess.mean
 
     yield from sorted((p for p in points if not p.is_plain), key=height, reverse=True)

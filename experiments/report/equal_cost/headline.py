@@ -1,39 +1,45 @@
-"""The README's rows on equal cost: how far the recommended network is above each curve."""
+"""The README's rows on equal cost: how far the recommended network is above the curves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ... import markdown
 from ...costs import AXES
 from ...tables.equal_cost import STUDIES
-from ..cells import NONE, signed
-from .curve import Point, above_curve, frontier, has_curve, verdict
+from .curve import Curve, Point, has_curve
 from .text import AXIS_NAMES, RECOMMENDED, read_study
 
-__all__ = ["HEAD", "equal_cost_rows"]
+__all__ = ["equal_cost_rows"]
 
-HEAD = ("network and data", *(f"equal {AXIS_NAMES[axis]}" for axis in AXES), "seeds")
+_SHOWN = ("equal-cost-cifar-fs", "equal-cost-cifar10")
 
 
-def equal_cost_rows(results: Path, budget: str, name: str = RECOMMENDED) -> Iterator[list[str]]:
-    """The cells of a row for every test of every study that has this network and a curve."""
-    for study_name, study in STUDIES.items():
-        for test, points in read_study(study_name, results, budget).items():
+def equal_cost_rows(
+    results: Path, budget: str, page: str | None = None, name: str = RECOMMENDED
+) -> Iterator[list[str]]:
+    """The cells of a row per study that has this network and a curve; ``page`` is for its link."""
+    for study in _SHOWN:
+        parts, seeds = [], []
+        for test, points in read_study(study, results, budget).items():
             member = next((point for point in points if point.name == name), None)
             if member is not None and has_curve(points):
-                what = study.title.partition(": ")[2]
-                yield [
-                    f"{what}, {test}" if test else what,
-                    *(_height(member, points, axis) for axis in AXES),
-                    str(len(member.by_seed)),
-                ]
+                curves = [Curve.of(points, axis) for axis in AXES]
+                heights = ", ".join(_heights(member, curves))
+                parts.append(f"{test}: {heights}" if test else heights)
+                seeds += [len(curve.seeds(member)) for curve in curves]
+        if parts:
+            what = STUDIES[study].title.partition(": ")[2]
+            yield [
+                f"One M per image against plain networks of equal cost: {what}",
+                "; ".join(parts),
+                markdown.link(f"{min(seeds)} seeds", page and f"{page}#equal-cost"),
+            ]
 
 
-def _height(member: Point, points: list[Point], axis: str) -> str:
-    """How far a network is above the curve; bold if it is separated from it."""
-    height = above_curve(member, frontier(points, axis), axis)
-    if height is None:
-        return NONE
-    text = signed(height, brief=True)
-    return f"**{text}**" if verdict(height) in ("above", "below") else text
+def _heights(member: Point, curves: Sequence[Curve]) -> Iterator[str]:
+    """How far a network is above each curve that reaches its cost."""
+    for curve in curves:
+        if (height := curve.excess(member)) is not None:
+            yield f"{markdown.signed(height)} (equal {AXIS_NAMES[curve.axis]})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -12,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from neural_similarity.plot import style
 
 from ...costs import AXES
-from .curve import Point, above_curve, frontier, verdict
+from .curve import Curve, Point, has_curve, verdict
 
 __all__ = ["draw_study"]
 
@@ -47,18 +48,17 @@ def draw_study(by_test: Mapping[str, Sequence[Point]], title: str, file: Path) -
 
 
 def _draw_panel(axes: Axes, points: Sequence[Point], axis: str) -> None:
-    curve = frontier(points, axis)
-    unit = _UNITS[axis]
-    axes.plot(
-        [unit * p.cost[axis] for p in curve], [p.accuracy.mean for p in curve],
-        color=style.GREY, linewidth=1.2, zorder=1,
-    )  # fmt: skip
+    curve, unit = Curve.of(points, axis), _UNITS[axis]
+    if has_curve(points):
+        costs = np.geomspace(*curve.ends(), 60)
+        heights = [curve.at(cost) for cost in costs]
+        axes.plot(unit * costs, heights, color=style.GREY, linewidth=1.2, zorder=1)
     for point in points:
         mean, high = point.accuracy.mean, point.accuracy.high
         source, _, rest = point.name.partition("-")
         span = rest.partition("-")[0]
         colour = _COLOURS.get(source, style.GREY)
-        wins = not point.is_plain and verdict(above_curve(point, curve, axis)) == "above"
+        wins = not point.is_plain and verdict(curve.excess(point)) == "above"
         axes.errorbar(
             [unit * point.cost[axis]], [mean], None if high is None else [high - mean],
             fmt=_MARKERS.get(span, "."), color=colour, markersize=6 if wins else 4.5,

@@ -10,15 +10,7 @@ from ...costs import AXES, read_costs
 from ...tables.equal_cost import STUDIES
 from ..cells import NONE, number, signed
 from ..row_results import RowResults, read_table, shots_of
-from .curve import (
-    Point,
-    above_curve,
-    best_first,
-    frontier,
-    has_curve,
-    points_of,
-    verdict,
-)
+from .curve import Curve, Point, best_first, has_curve, points_of, verdict
 from .variants import variants_text
 
 __all__ = ["AXIS_NAMES", "RECOMMENDED", "equal_cost_text", "read_study"]
@@ -33,10 +25,12 @@ AXIS_NAMES = {
 _INTRODUCTION = """
 Plain networks of several widths give a curve of accuracy versus cost. A network with a similarity
 is compared with the curve at its own cost, seed by seed: above it, the similarity is a win; on it,
-it is no better than more width. Between two widths the curve is linear in log cost; plain networks
-no better than a cheaper one are left out. ± is a 95 % interval over seeds (Student's t), not
-corrected for the number of networks. In the pictures, filled, coloured symbols lie above the curve
-by more than the interval.
+it is no better than more width. The curve is fitted to all plain networks: a parabola in log cost,
+or a line if there are fewer than four widths. On the axis of time, widths that are no better than a
+faster one are left out. ± is a 95 % interval over seeds (Student's t), and over episodes if all
+networks share them, not corrected for the number of networks. A network is compared with the
+widths that have as many of its seeds as possible. In the pictures, filled, coloured symbols lie
+above the curve by more than the interval.
 """
 
 
@@ -74,25 +68,32 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
                 yield f"**{words}**"
             yield _table(points)
             yield markdown.paragraph(_verdict(points))
+        if diverged := _diverged(name, results, budget):
+            yield markdown.paragraph(f"Left out, because a seed diverged: {diverged}.")
         if any(map(has_curve, by_test.values())):
             yield f"![{STUDIES[name].title}]({pictures}/{name}.png)"
     yield from variants_text(results)
+
+
+def _diverged(name: str, results: Path, budget: str) -> str:
+    rows = read_table(STUDIES[name], results, budget)
+    return ", ".join(f"`{row_name}`" for row_name, row in rows.items() if row.diverged)
 
 
 def _table(points: list[Point]) -> str:
     head = ["network", "seeds", "accuracy, %"]
     for axis in AXES:
         head += [AXIS_NAMES[axis], "above the curve"]
-    curves = {axis: frontier(points, axis) for axis in AXES}
+    curves = {axis: Curve.of(points, axis) for axis in AXES}
     plain = sorted((p for p in points if p.is_plain), key=lambda p: p.cost["parameters"])
     rows = []
-    for point in (*plain, *best_first(points, curves["parameters"], "parameters")):
-        cells = [point.title, str(len(point.by_seed)), number(point.accuracy, brief=True)]
+    for point in (*plain, *best_first(points, curves["parameters"])):
+        cells = [point.title, str(len(point.by_seed)), number(point.accuracy)]
         for axis in AXES:
-            excess = None if point.is_plain else above_curve(point, curves[axis], axis)
+            excess = None if point.is_plain else curves[axis].excess(point)
             cells += [
                 _amount(axis, point.cost[axis]),
-                NONE if excess is None else signed(excess, brief=True),
+                NONE if excess is None else signed(excess),
             ]
         rows.append(cells)
     return markdown.table(head, rows)
@@ -103,10 +104,10 @@ def _verdict(points: list[Point]) -> str:
         return "There is no curve yet: it needs two plain networks."
     parts = []
     for axis in AXES:
-        curve = frontier(points, axis)
+        curve = Curve.of(points, axis)
         above = [
             point.name for point in points
-            if not point.is_plain and verdict(above_curve(point, curve, axis)) == "above"
+            if not point.is_plain and verdict(curve.excess(point)) == "above"
         ]  # fmt: skip
         names = ", ".join(f"`{name}`" for name in above) or "none"
         parts.append(f"for {AXIS_NAMES[axis]}: {names}")

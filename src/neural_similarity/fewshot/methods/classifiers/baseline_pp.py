@@ -39,7 +39,8 @@ class BaselinePP(SupportSGD, FeatureMethod):
     """Finetuning with a classifier that uses cosines, in training and in tests.
 
     A new classifier starts at the mean direction of the support images, because a zero vector has
-    no direction. It is tuned with the scale learned in training.
+    no direction. It is tuned with the scale learned in training. The authors' code has a fixed
+    scale of 2 and a learned norm for each class instead.
 
     Args:
         scale: the initial α.

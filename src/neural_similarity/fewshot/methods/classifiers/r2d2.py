@@ -36,21 +36,24 @@ class R2D2Head(nn.Module):
 class R2D2(FeatureMethod):
     r"""A linear classifier fitted in closed form; training differentiates through it.
 
-    With support features X ``(n, D)``, n = n_way · n_shot, and one-hot labels Y:
+    With support features X ``(n, D + 1)``, whose last column is ones, n = n_way · n_shot, and
+    one-hot labels Y:
 
-    .. math:: W = X^\top (X X^\top + \lambda I)^{-1} Y, \qquad
+    .. math:: W = X^\top (X X^\top + n \lambda I)^{-1} Y, \qquad
         s = \alpha \, x^\top W + \beta
 
     which by Woodbury's identity is ridge regression, at the cost of an n × n system instead of a
-    D × D one. Training learns the features, λ, α and β. Method ``ridge`` is for features that are
-    already trained: it chooses λ for every episode.
+    D × D one. As in the authors' code, squared errors are averaged over the images, so that the
+    same λ suits any n. Training learns the features, λ, α and β; the authors' code keeps λ at 50,
+    for longer features. Method ``ridge`` is for features that are already trained: it chooses λ
+    for every episode.
 
     Args:
         ridge: the initial λ.
         scale: the initial α; β starts at 0.
     """
 
-    ridge: float = 10.0
+    ridge: float = 1.0
     scale: float = 10.0
 
     name: ClassVar[str] = "r2d2"
@@ -67,11 +70,13 @@ class R2D2(FeatureMethod):
         head = cast(R2D2Head, network.head)
         X = support.flatten(1, 2)
         Y = one_hot(support.shape[1], support.shape[2], X).expand(len(X), -1, -1)
-        identity = torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
-        dual = torch.linalg.solve(X @ X.mT + head.log_ridge.exp() * identity, Y)
+        n = X.shape[1]
+        identity = torch.eye(n, dtype=X.dtype, device=X.device)
+        # The column of ones adds one to every product of two images.
+        dual = torch.linalg.solve(X @ X.mT + 1 + n * head.log_ridge.exp() * identity, Y)
         # In this order the D × n_way classifier is never computed.
-        products: Tensor = query @ X.mT @ dual
+        products: Tensor = (query @ X.mT + 1) @ dual
         return products * head.scale + head.bias
 
     def adapted(self, network: FewShotNetwork, n_way: int) -> int:
-        return n_way * network.num_features
+        return n_way * (network.num_features + 1)
