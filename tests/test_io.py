@@ -174,7 +174,7 @@ def test_a_folder_that_another_process_has_is_not_replaced(way, tmp_path):
         with _io.whole_folder(out) as folder:
             write(folder, NEW)
 
-    with _io.locked(out), pytest.raises(OSError, match="another process writes to this folder"):
+    with _io.locked(out), pytest.raises(OSError, match="another process is writing to this folder"):
         swap()
     assert read(out) == OLD
     swap()
@@ -254,7 +254,7 @@ def test_errors_name_what_the_user_knows(way, tmp_path):
 
 def test_a_file_that_must_be_new(tmp_path):
     _io.write_file(tmp_path / "file", b"first", overwrite=False)
-    with pytest.raises(FileExistsError, match="expected no file yet, got one"):
+    with pytest.raises(FileExistsError, match="expected a new file, got one that exists"):
         _io.write_file(tmp_path / "file", b"second", overwrite=False)
     assert (tmp_path / "file").read_bytes() == b"first"
     assert leftovers(tmp_path) == []

@@ -42,7 +42,7 @@ def test_networks(name, options, message):
 def test_many_small_layers_are_added_up(monkeypatch):
     ns.create_model("cnn9", width=8)
     monkeypatch.setattr(_memory, "total_memory", lambda: 10_000)
-    with pytest.raises(ns.ShapeError, match=r"expected the network to fit in the memory of this"):
+    with pytest.raises(ns.ShapeError, match=r"expected the network to fit in this machine's mem"):
         ns.create_model("cnn9", width=8)
     with torch.device("meta"):  # takes none
         assert _memory.total_memory() == 10_000

@@ -106,7 +106,7 @@ def parse_json(text: str | bytes, where: object, error: _Error, advice: str = ""
         level = [item for items in inner for item in items]
         if not level:
             return value
-    what = f"JSON of at most {_DEEPEST} levels, got more lists or objects inside each other"
+    what = f"JSON of at most {_DEEPEST} levels, got more nested lists or objects"
     raise error(_line(where, what, advice))
 
 
@@ -170,7 +170,8 @@ def _built(kind: Any, value: Any, key: str, others: bool) -> Any:
     if plain in (list, tuple) and arguments:
         fixed = plain is tuple and arguments[-1] is not Ellipsis
         kinds = arguments if fixed else arguments[:1] * len(value)
-        _checked(_Rule(f"a list of {len(kinds)}", lambda v: len(v) == len(kinds)), value, key)
+        rule = _Rule(f"a list of {len(kinds)} values", lambda v: len(v) == len(kinds))
+        _checked(rule, value, key)
         items = enumerate(zip(kinds, value, strict=True))
         return plain(_built(k, item, _inside(key, str(n)), others) for n, (k, item) in items)
     if plain in (dict, Mapping) and arguments:
@@ -199,10 +200,12 @@ def _dataclass(kind: Any, value: dict[str, Any], key: str, others: bool) -> Any:
     needed = [n for n, f in known.items() if f.default is f.default_factory is MISSING]
     if missing := [_inside(key, name) for name in needed if name not in value]:
         names = ", ".join(map(repr, missing))
-        raise _MismatchError(f"{names}, got {_shortened(value)} without")
+        raise _MismatchError(f"{names} to be present, got {_shortened(value)}")
     if (unknown := [name for name in value if name not in known]) and not others:
         names = ", ".join(map(repr, known))
-        raise _MismatchError(f"{_what(key)} with only {names}, got {_shortened(unknown[0])} too")
+        raise _MismatchError(
+            f"{_what(key)} to have only {names}, got {_shortened(unknown[0])} as well"
+        )
     values = {
         f.name: _built(hints[f.name], value[name], _inside(key, name), others)
         for name, f in known.items()

@@ -46,9 +46,7 @@ def check_fits(where: str, what: str, size: int, advice: str) -> None:
     """Raise if ``size`` bytes are more than the memory of this machine."""
     total = total_memory()
     if size > total:
-        raise _too_large(
-            where, f"{what} to fit in the memory of this machine,", total, size, advice
-        )
+        raise _too_large(where, f"{what} to fit in this machine's memory of", total, size, advice)
 
 
 def check_side(where: str, side: int) -> None:

@@ -46,7 +46,7 @@ def read_tensors(
             described = file.tell() + max(_ends(header), default=0)
             size = os.fstat(file.fileno()).st_size
             if size != described:  # checked before gigabytes are read
-                raise ValueError(f"it has {size:,} bytes and describes {described:,}")
+                raise ValueError(f"it has {size:,} bytes, but its header describes {described:,}")
             file.seek(0)
             tensors = load(file.read())
         return tensors, _metadata(header)

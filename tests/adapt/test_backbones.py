@@ -186,7 +186,7 @@ def test_timm_gives_weights_and_preprocessing(monkeypatch):
     assert made.module(IMAGES).flatten(1).shape == (5, 4)
     assert backbones.rebuild(made.source, None)(IMAGES).flatten(1).shape == (5, 4)
     assert asked[-1] == ("net", False)
-    with pytest.raises(UnknownNameError, match=r"timm:no: expected the name of a network of timm"):
+    with pytest.raises(UnknownNameError, match=r"timm:no: expected the name of a timm network"):
         load_backbone("timm:no")
 
 
@@ -225,7 +225,7 @@ def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
          r"result of load_backbone\('support.*', image_size=.* or let the function return a Fea"),
         (":nothing", WANTED, UnknownNameError, "that can be imported, got"),
         ("no_such_module:f", WANTED, UnknownNameError,
-         re.escape(f"No module named 'no_such_module'. It was looked for in {Path.cwd()} and on")),
+         re.escape(f"No module named 'no_such_module'. It is neither in {Path.cwd()} nor on")),
         (":OPTIONS", WANTED, UnknownNameError, "to be a function, got"),
         (":preprocessing", WANTED, RunError, "an nn.Module or a FeatureExtractor, got Preproc"),
         (":pictures", WANTED, RunError,
@@ -239,7 +239,7 @@ def test_a_network_that_ends_in_no_linear_layer_gives_features_already():
          "expected the classifier to be one of"),
         (":network", {**WANTED, "image_size": 16}, ShapeError, "images of shape"),
         (":plain_factory", {**WANTED, "std": (0.0,) * 3}, ShapeError, "std above 0"),
-        (":plain_factory", {**WANTED, "crop": 1.5}, ShapeError, "crop above 0 up to 1"),
+        (":plain_factory", {**WANTED, "crop": 1.5}, ShapeError, "crop above 0 and at most 1"),
         (":plain_factory", {**WANTED, "mean": (1, 2)}, ShapeError, "one .grey. or"),
     ],
 )  # fmt: skip
@@ -301,7 +301,7 @@ def test_what_a_function_prints_goes_to_stderr(tmp_path, monkeypatch, capsys):
 
 
 def test_a_module_in_place_of_a_name():
-    text = r"got an object of class Sequential\. Pass a module as FeatureExtractor\(module, Prep"
+    text = r"got an object of class Sequential\. Wrap a module as FeatureExtractor\(module, Prep"
     for function in (load_backbone, lambda given: backbones.rebuild({"kind": "factory"}, given)):
         with pytest.raises(RunError, match=text) as refused:
             function(plain_factory())
@@ -341,5 +341,5 @@ def test_a_backbone_file_has_no_names_of_similarities(switched_off):
     ns.attach(model, PREDICTOR, name="default" if switched_off else "birds")
     if switched_off:
         ns.set_similarity(model, None)
-    with pytest.raises(ns.AttachError, match=r"one active similarity of the name 'default', got"):
+    with pytest.raises(ns.AttachError, match=r"one active similarity named 'default', got"):
         network_source(model, "cnn9", OPTIONS, 3, 8)

@@ -65,7 +65,7 @@ PAIR, PAIR_LABELS = pictures((1, 1))
     ("images", "labels", "error", "text"),
     [
         ([], [], DataError, "expected at least one image, got none"),
-        (PAIR, ["a"], DataError, r"one for each of 2 image\(s\), got 1"),
+        (PAIR, ["a"], DataError, r"one label for each of 2 image\(s\), got 1"),
         (PAIR, ["a", "a"], DataError, r"at least two classes, got 1 \('a'\)"),
         (PAIR, [[1], [2]], DataError, "expected hashable labels"),
         (PAIR[0], ["a"] * 12, DataError, "Put a single image into a list"),

@@ -137,7 +137,7 @@ def test_a_classifier_tunes_what_its_settings_name(tmp_path):
         ("static", {"scope": "all"}, "scope to be one of"),
         ("static", {"layers": 0.0}, "a share above 0 and at most 1, got 0.0"),
         ("static", {"layers": 2}, "a share above 0 and at most 1, got 2"),
-        ("static", {"layers": "("}, "a regular expression over whole names"),
+        ("static", {"layers": "("}, "a regular expression that matches whole names"),
         ("static", {"layers": ["head"]}, "needs layers that can have a similarity .*'head'"),
     ],
 )

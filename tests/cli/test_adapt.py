@@ -163,7 +163,7 @@ def test_images_beside_the_class_folders_are_named(run):
         shutil.copy(image, Path("mine") / name)
     done = run("adapt", "mine", *PLAIN, "--method", "proto", "--no-onnx", "--out", "birds")
     assert done.code == 0
-    assert "2 image(s) skipped that lie beside the class folders, the first is 'a.png'" in done.err
+    assert "skipped 2 image(s) outside the class folders; the first is 'a.png'" in done.err
 
 
 def test_a_copy_in_another_class_is_one_group(run):
@@ -223,7 +223,7 @@ def _not_utf8(folder):
 @pytest.mark.parametrize(
     ("change", "arguments", "text"),
     [
-        (None, ("none", *PLAIN), "none: expected a folder with a folder per class, got no folder"),
+        (None, ("none", *PLAIN), "none: expected a folder with one folder per class, got no fold"),
         (None, ("mine/kind 0", *PLAIN), "at least two classes, got none"),
         (_only_one, ("mine", *PLAIN), "at least two classes, got only 'kind 2'"),
         (_empty, ("mine", *PLAIN), "in every class, got none in 'kind 9'"),
@@ -235,7 +235,7 @@ def _not_utf8(folder):
         (None, ("mine", *PLAIN, "--image-size", "40"), "expected images of shape"),
         (None, ("mine", *PLAIN, "--mean", "0.5", "--std", "0.5"), "expected images of shape"),
         (None, ("mine", *PLAIN, "--mean", "half"), "numbers separated by commas, got 'half'"),
-        (None, ("mine", *PLAIN, "--mean", "nan,0,0"), "expected a finite mean and std above 0"),
+        (None, ("mine", *PLAIN, "--mean", "nan,0,0"), "expected finite mean and std, with std abo"),
         (None, ("mine", *PLAIN, "--classifier", "fc"), "expected no classifier with 'plain.safe"),
         (
             None,
@@ -278,7 +278,7 @@ def test_nothing_is_overwritten(run, tmp_path):
     assert "expected a folder with model.safetensors" in one_line(run("predict", "none", "mine"))
     missing = run("predict", "birds", "no.png")
     assert missing.code == 2
-    assert missing.err.startswith("nsl: no.png: expected an image file, got no file of this name")
+    assert missing.err.startswith("nsl: no.png: expected an image file, got no file with this name")
     assert "*.bmp: expected an image" in one_line(run("predict", "birds", "*.bmp"))
 
 
@@ -294,7 +294,7 @@ def test_an_output_folder_among_the_images_is_refused(run, out):
 def test_a_classifier_among_the_classes_is_refused(run, birds):
     shutil.copytree(birds, "mine/model")
     refused = one_line(run("adapt", "mine", *PLAIN, "--out", "birds"))
-    assert "expected folders of images, got a classifier of nsl adapt in 'model'" in refused
+    assert "expected folders of images, got a classifier from nsl adapt in 'model'" in refused
     assert not Path("birds").exists()
 
 

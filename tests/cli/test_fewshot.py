@@ -54,7 +54,7 @@ def test_methods_side_by_side_share_a_plain_network(run, tmp_path, monkeypatch):
     untimed = [re.sub(r" +[\d.]+ *$", "", text, flags=re.M) for text in said]
     assert untimed[0] == untimed[1]
     other = run("--config", "tiny.json", "--method", methods, "--resume", "--out", "all")
-    assert "expected the settings the runs began with, got others" in one_line(other)
+    assert "expected the settings the runs began with, got different ones" in one_line(other)
 
 
 def test_help_lists_all_methods_and_which_are_transductive(run):
@@ -127,7 +127,7 @@ def test_a_backbone_brings_its_settings(run, tmp_path):
     ("arguments", "message"),
     [
         (("--method", "protonet"), "Did you mean 'proto'"),
-        (("--method", "proto", "--data", "glyph"), "nsl: --data: expected a name out of"),
+        (("--method", "proto", "--data", "glyph"), "nsl: --data: expected one of"),
         (("--method", "proto,protos"), "Did you mean 'proto'"),
         (("train", "--method", "proto,ridge"), "expected one method, got 2"),
         (("train", "--method", "meta_static"), "expected a backbone for 'meta_static', got none"),

@@ -108,7 +108,7 @@ def test_what_is_not_there_is_named_and_skipped(adapted, tmp_path, given):
     assert predicted.code == 1
     named = [one for one in given if one == "gone.png"] + ["new/link.png"]
     assert predicted.err.splitlines() == [
-        f"nsl: {one}: expected an image file, got no file of this name." for one in named
+        f"nsl: {one}: expected an image file, got no file with this name." for one in named
     ]
     assert len(predicted.out.splitlines()) == (1 if len(given) > 1 else len(files))
 
@@ -117,7 +117,7 @@ def test_what_is_not_there_is_named_and_skipped(adapted, tmp_path, given):
     ("why", "text"),
     [
         ("mine", "--why: expected a file such as why.png, got the folder mine."),
-        ("why.jpg", "--why: expected a name that ends in .png, got why.jpg. It is a PNG file."),
+        ("why.jpg", "--why: expected a name that ends in .png, got why.jpg. The picture is sav"),
         ("none/why.png", "--why: expected a folder that exists, got none. Create it first."),
         ("why.png", "examples.safetensors: expected the training images, got no"),
     ],
@@ -146,7 +146,7 @@ def test_why_shows_the_nearest_examples(adapted, tmp_path, drawn):
 
 @pytest.mark.parametrize("command", ["eval", "export", "inspect", "merge"])
 def test_commands_for_runs_say_what_an_adapted_folder_is(adapted, command):
-    said = "birds: expected a run of nsl train, got a classifier of nsl adapt. It is for `nsl pred"
+    said = "birds: expected a run of nsl train, got a classifier from nsl adapt. Use it with `nsl "
     assert said in one_line(adapted(command, "birds"))
     Path("birds/model.onnx").touch()
     assert "`nsl predict birds IMAGE...`; birds/model.onnx is its export." in one_line(

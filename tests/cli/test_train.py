@@ -106,7 +106,7 @@ def test_a_run_from_a_file_is_evaluated_and_merged(run, tmp_path):
     opened = Run.open(folder)
     images = opened.example(16)
     torch.testing.assert_close(plain(images), opened.load_model()(images))
-    assert "got one that exists. Use --force" in one_line(run("merge", folder))
+    assert "got one that exists. Overwrite it with --force" in one_line(run("merge", folder))
 
     untrained = build_model(opened.config, 10, 1, 8).eval()
     write_weights(folder / "best.safetensors", untrained, {"step": 1})
@@ -121,9 +121,9 @@ def test_a_run_from_a_file_is_evaluated_and_merged(run, tmp_path):
     ("arguments", "message"),
     [
         (("train", "--model", "cnn99"), "Did you mean 'cnn9'"),
-        (("train", "--model", "cnn99"), "nsl: --model: expected a name out of 'cnn10', "),
+        (("train", "--model", "cnn99"), "nsl: --model: expected one of 'cnn10', "),
         (("train", "--data", "digit"), "Did you mean 'digits'"),
-        (("train", "--data=digit"), "nsl: --data: expected a name out of 'cifar-fs', "),
+        (("train", "--data=digit"), "nsl: --data: expected one of 'cifar-fs', "),
         (("train", "--set", "data=digit"), "nsl: load_dataset: expected name to be one of"),
         (("train", "--data", "cifar10", "--data-dir", "."), "nsl data get cifar10"),
         (("train", "--similarity", "statc"), "Did you mean 'static'"),
@@ -198,7 +198,7 @@ def test_a_run_goes_on_with_what_was_not_said_again(run, tmp_path):
     assert run("train", "--resume", "--out", "run", "--epochs", 1).code == 0
     assert run("train", "--resume", "--out", "run", "--data-dir", tmp_path).code == 0
     line = one_line(run("train", "--resume", "--out", "run", "--epochs", 2))
-    assert "got others for epochs. Leave them out" in line
+    assert "got different values for epochs. Leave them out" in line
     (tmp_path / "run" / "environment.json").write_text("[")
     assert "environment.json: expected JSON" in one_line(run("train", "--resume", "--out", "run"))
 

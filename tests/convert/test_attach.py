@@ -84,9 +84,9 @@ def state(model):
         (
             nn.Sequential(nn.Linear(3, 3)),
             {},
-            r"got none\. Layers here that could have a similarity: Linear",
+            r"got none\. Layers here that can have a similarity: Linear",
         ),
-        (nn.Sequential(nn.ReLU()), {}, r"could have a similarity: none"),
+        (nn.Sequential(nn.ReLU()), {}, r"can have a similarity: none"),
         (PlainCNN(), {"target_modules": ["features"]}, "got 'features', which is a Sequential"),
         (PlainCNN(), {"target_modules": ["clasifier"]}, "The nearest is 'classifier'"),
         (PlainCNN(), {"exclude_modules": ".*"}, "exclude_modules='.*', got none"),
@@ -109,7 +109,7 @@ def test_attaching_twice_is_refused_and_changes_nothing():
     model = PlainCNN()
     attach(model, target_modules=["0"])
     before = state(model)
-    with pytest.raises(ns.AttachError, match=r"got features.0, attached already. Merge"):
+    with pytest.raises(ns.AttachError, match=r"got features.0, which already has one. Merge"):
         attach(model)
     assert state(model) == before
     assert attach(model, exclude_modules=["0"]) == ["features.0", "features.3", "features.6"]
@@ -118,7 +118,7 @@ def test_attaching_twice_is_refused_and_changes_nothing():
 def test_foreign_parametrizations_are_refused():
     model = nn.Sequential(parametrizations.weight_norm(nn.Conv2d(3, 4, 3)))
     with pytest.raises(
-        ns.AttachError, match="0: expected a plain weight, got one with a parametrization from"
+        ns.AttachError, match="0: expected a plain weight, got one with another parametrization"
     ):
         attach(model)
     assert parametrize.is_parametrized(model[0])
@@ -184,7 +184,7 @@ def test_what_fails_late_changes_nothing():
         (lambda: ns.StaticSimilarity(exclude_modules=3), "exclude_modules .* got 3"),
         (
             lambda: ns.StaticSimilarity(target_modules="*conv"),
-            r"regular expression .*give a list: \['\*conv'\]",
+            r"regular expression .*pass a list: \['\*conv'\]",
         ),
         (
             lambda: ns.StaticSimilarity(block_size=2.0),

@@ -288,7 +288,7 @@ def test_names_that_do_not_fit():
     assert ns.set_similarity(plain, None) is plain
     state = list(model.state_dict())
     with pytest.raises(
-        ns.AttachError, match=r"without a similarity 'birds', got features.0, attached"
+        ns.AttachError, match=r"without a similarity named 'birds', got features.0, which"
     ):
         ns.attach(model, ns.StaticSimilarity(), name="birds")
     with pytest.raises(ns.AttachError, match=r"got features.0, which has a static similarity"):

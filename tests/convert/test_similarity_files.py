@@ -221,7 +221,7 @@ def test_foreign_files(tmp_path):
     save_file({"weight": torch.ones(3)}, path, metadata={"neural_similarity": "[1, 2]"})
     untouched(backbone(), path, "expected a file written by save_similarity")
     save_file({"a": torch.ones(3)}, path, metadata={"neural_similarity": '{"version": 99}'})
-    untouched(backbone(), path, "version 99, and this library reads 1")
+    untouched(backbone(), path, "version 99, but this library reads version 1")
 
 
 def rewrite(path, change):

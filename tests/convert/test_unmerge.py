@@ -170,7 +170,7 @@ def test_parametrizations_of_others():
     ):
         ns.merge(other, keep=True)
     assert len(list(ns.similarity_parameters(other))) == 1
-    with pytest.raises(ns.AttachError, match="got one with a parametrization from elsewhere"):
+    with pytest.raises(ns.AttachError, match="got one with another parametrization"):
         ns.attach(other, ns.StaticSimilarity(), name="second")
 
 

@@ -167,7 +167,7 @@ def test_the_old_folder_comes_back_if_the_new_one_cannot_be_moved(tmp_path, plac
 )
 def test_files_that_are_no_archives(tmp_path, place, content, got):
     (tmp_path / "archive").write_bytes(content)
-    with pytest.raises(FetchError, match=rf"a whole tar or zip file, got {got} \(.*Nothing was"):
+    with pytest.raises(FetchError, match=rf"a complete tar or zip file, got {got} \(.*Nothing was"):
         unpack(tmp_path / "archive", place)
     assert list(place.parent.iterdir()) == []
 
@@ -177,7 +177,7 @@ def test_archives_that_end_early(tmp_path, place, kind):
     noise = {"letters/noise": random.Random(2).randbytes(200_000)}
     content = make(tmp_path / "archive", noise, kind).read_bytes()
     (tmp_path / "archive").write_bytes(content[:100_000])
-    with pytest.raises(FetchError, match=r"a whole tar or zip file, got a"):
+    with pytest.raises(FetchError, match=r"a complete tar or zip file, got a"):
         unpack(tmp_path / "archive", place)
     assert list(place.parent.iterdir()) == []
 

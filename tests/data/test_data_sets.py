@@ -324,7 +324,7 @@ def test_truncated_batches(tmp_path):
         ("fashion-mnist", r"train-images-idx3-ubyte .*{0}/FashionMNIST/raw.* get fashion-mnist"),
         ("omniglot", r"ALPHABET/CHARACTER in {0}/omniglot-py/images_background.* get omniglot"),
         ("mini-imagenet", r"train.csv and the folder images in {0}/mini-imagenet.*image-net.org"),
-        ("imagenet", r"folders WNID in {0}/imagenet/train or {0}/train,.*image-net.org"),
+        ("imagenet", r"class folders \(WNID\) in {0}/imagenet/train or {0}/train,.*image-net.org"),
         ("imagefolder", r"no folder {0}/gone. Put your images there"),
     ],
 )

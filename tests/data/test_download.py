@@ -150,7 +150,7 @@ def test_another_file_in_the_place(target):
         with pytest.raises(FetchError, match=r"expected .*digits\.bin with md5:.* --force"):
             fetch_file(url, target, MD5)
         assert server.asked == []
-        with pytest.raises(FetchError, match="What came was removed"):
+        with pytest.raises(FetchError, match="The download was removed"):
             fetch_file(url, target, "md5:" + "0" * 32, replace=True)
         assert target.read_bytes() == b"mine"
         fetch_file(url, target, MD5, replace=True)
@@ -176,7 +176,7 @@ def test_no_network(target, monkeypatch):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
-    with pytest.raises(FetchError, match=r"got: Name or service not known\. Is there a network"):
+    with pytest.raises(FetchError, match=r"got: Name or service not known\. Check the network"):
         fetch_file("http://example.invalid/digits.bin", target, MD5)
 
 
@@ -216,7 +216,7 @@ def test_two_processes_do_not_write_into_each_other(target):
     other.start()
     here.recv()
     with web_server({"/digits.bin": CONTENT}) as server:
-        with pytest.raises(FetchError, match=r"Another process fetches the same file\. Wait"):
+        with pytest.raises(FetchError, match=r"That process is fetching the same file\. Wait"):
             fetch_file(server.url("/digits.bin"), target, MD5)
         other.kill()
         other.join()

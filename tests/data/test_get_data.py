@@ -161,7 +161,7 @@ def test_two_processes_that_unpack_the_same_archive(server, tmp_path, monkeypatc
     unpack = get.unpack
 
     def meanwhile(archive, place, replace):
-        with pytest.raises(FetchError, match=r"Another process fetches the same file\. Wait"):
+        with pytest.raises(FetchError, match=r"That process is fetching the same file\. Wait"):
             get_data("cifar10", tmp_path)
         unpack(archive, place, replace=replace)
 

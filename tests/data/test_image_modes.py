@@ -36,11 +36,14 @@ def test_a_dark_png_of_16_bits_stays_dark(kind):
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        (np.int32([[0, 65536]]), "values from 0 to 65536, neither 8 nor 16 bits"),
-        (np.int32([[-1, 255]]), "values from -1 to 255, neither 8 nor 16 bits"),
-        (np.float32([[0, 900]]), "values from 0 to 900, neither in 0 to 1 nor in 0 to 255"),
-        (np.float32([[-0.5, 1]]), "values from -0.5 to 1, neither in 0 to 1 nor in 0 to 255"),
-        (np.float32([[0, np.nan]]), "values from nan to nan, neither in 0 to 1 nor in 0 to 255"),
+        (np.int32([[0, 65536]]), "values from 0 to 65536, which fit neither 8 nor 16 bits"),
+        (np.int32([[-1, 255]]), "values from -1 to 255, which fit neither 8 nor 16 bits"),
+        (np.float32([[0, 900]]), "values from 0 to 900, which fit neither 0 to 1 nor 0 to 255"),
+        (np.float32([[-0.5, 1]]), "values from -0.5 to 1, which fit neither 0 to 1 nor 0 to 255"),
+        (
+            np.float32([[0, np.nan]]),
+            "values from nan to nan, which fit neither 0 to 1 nor 0 to 255",
+        ),
     ],
 )
 def test_grey_of_no_known_scale_is_refused(tmp_path, values, text):

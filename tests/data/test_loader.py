@@ -160,7 +160,7 @@ def test_a_set_smaller_than_a_batch_is_one_batch():
     loader = train_loader(memory_set(10), 128, **options)
     ((_, labels),) = loader.epoch(0)
     assert sorted(labels.tolist()) == sorted(n % 4 for n in range(10))
-    with pytest.raises(ns.DataError, match=r"divides by 4 .* got 10 images.*only 10 images"):
+    with pytest.raises(ns.DataError, match=r"divided among 4 .* got 10 images.*only 10 images"):
         train_loader(memory_set(10), 128, **options, world_size=4)
 
 
@@ -222,14 +222,14 @@ def test_validation_takes_its_share_of_every_class():
 def test_loaders_that_cannot_be():
     dataset, options = memory_set(50), {"augment": no_augment, "seed": 0}
     with pytest.raises(
-        ns.DataError, match=r"divides by 3 processes, got 8 images.*Change the batch"
+        ns.DataError, match=r"divided among 3 processes, got 8 images.*Change the batch"
     ):
         train_loader(dataset, 8, **options, **NORMAL, world_size=3)
     with pytest.raises(ns.DataError, match="a rank from 0 to 1, got 2"):
         eval_loader(dataset, 8, **NORMAL, rank=2, world_size=2)
     with pytest.raises(ns.DataError, match="a batch of at least 1 image, got 0"):
         eval_loader(dataset, 0, **NORMAL)
-    with pytest.raises(ns.DataError, match=r"mean of 3 channel\(s\), got 1 value"):
+    with pytest.raises(ns.DataError, match=r"mean with 3 value\(s\), one per .*, got 1\."):
         eval_loader(dataset, 8, mean=(0.5,), std=STD)
     with pytest.raises(ns.DataError, match=r"std above 0, got \(0.2, 0, 0.4\)"):
         eval_loader(dataset, 8, mean=MEAN, std=(0.2, 0, 0.4))

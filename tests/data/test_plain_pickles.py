@@ -82,7 +82,7 @@ def test_what_python_2_wrote_is_read(tmp_path):
         "another class": (ARRAY.replace(b"cnumpy\nndarray\n", b"N"), "another class"),
         "state of a function": (b"cnumpy\ndtype\n}b", "the state of _Function is not allowed"),
         "state of a list": (b"]}b", "the state of list is not allowed"),
-        "a call of a word": (b"U\x01a)R", "something else than a function"),
+        "a call of a word": (b"U\x01a)R", "something other than a function"),
         "an object": (b"cnumpy\nndarray\n)\x81", "the instruction NEWOBJ is not allowed"),
         "a copy": (b"]2", "the instruction DUP is not allowed"),
         "a list in a list": (b"]]a", "list in a list is not allowed"),

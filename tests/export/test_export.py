@@ -213,7 +213,7 @@ def test_bad_input(tmp_path):
         export_model(model, example, tmp_path / "model.onnx", "onxn")
     with pytest.raises(ns.ExportError, match=r"ends in '.pt2' for torch-export, got .*model.onnx"):
         export_model(model, example, tmp_path / "model.onnx", "torch-export")
-    with pytest.raises(ns.ExportError, match=r"a batch of samples as example, got shape \(3,\)"):
+    with pytest.raises(ns.ExportError, match=r"example to be a batch of samples, got shape \(3,\)"):
         export_model(model, torch.randn(3), tmp_path / "model.pt2", "torch-export")
     (tmp_path / "there.pt2").write_text("mine")
     with pytest.raises(ns.ExportError, match=r"expected a new file, got .*there.pt2.*force"):

@@ -269,7 +269,7 @@ def test_what_is_adapted_of_a_predictor():
 def test_ways_that_were_not_learned(name):
     method, network = made(name, start="learned")
     support, query = episodes(1)
-    with pytest.raises(ns.ShapeError, match=r"episodes of 3 ways, got 2\. The start of"):
+    with pytest.raises(ns.ShapeError, match=r"episodes with 3 ways, got 2\. The initial"):
         method.scores(network, support[:, :2], query.flatten(1, 2))
     method, network = made(name, start="zero")
     assert method.scores(network, support[:, :2], query.flatten(1, 2)).shape[-1] == 2

@@ -271,7 +271,7 @@ def test_an_inductive_method_cannot_peek(trained, count):
     episodes = Episodes(dataset.labels, 3, 2, 4, 5, count)
     for method in (Peeking(), Guessing()):
         with pytest.raises(
-            ns.RunError, match=f"{method.name}: expected the same scores of a query"
+            ns.RunError, match=f"{method.name}: expected the same scores for a query"
         ):
             evaluate_method(method, network, dataset, episodes, mean=mean, std=std)
     honest = evaluate_method(Honest(), network, dataset, episodes, mean=mean, std=std)

@@ -208,7 +208,7 @@ def test_a_backbone_for_other_images():
         method.build(backbone(), 3, (3, 8, 8))
     with pytest.raises(ns.ShapeError, match=r"reads images of shape \(3, 8, 8\), got an error"):
         method.build(nn.Conv2d(2, 4, 3), 3, (3, 8, 8))
-    with pytest.raises(ns.ShapeError, match=r"expected features \(1, ...\) of an image, got tuple"):
+    with pytest.raises(ns.ShapeError, match=r"of shape \(1, ...\) for one image, got tuple"):
         method.build(nn.LSTM(8, 4), 3, (2, 8, 8)[:2])
 
 

@@ -101,7 +101,7 @@ def test_a_stopped_plan_goes_on_and_repeats_nothing(tmp_path):
     with pytest.raises(ns.RunError, match="expected a new folder, got one that exists"):
         run_plan(plan, [Trial(1)])
     other = plan_runs(configs("finetune", "nearest", "meta_static", seed=1), folder)
-    with pytest.raises(ns.RunError, match="expected the settings the runs began with, got others"):
+    with pytest.raises(ns.RunError, match="the settings the runs began with, got different ones"):
         run_plan(other, resume=True)
     again = Lines()
     run_plan(plan, force=True, callback=again)
@@ -167,7 +167,7 @@ def test_names(tmp_path):
     for methods, message in (
         (["proto", "proto"], "expected every method once, got 'proto' twice"),
         ([], "expected at least one method, got none"),
-        ({"plain": QUICK}, "expected names for folders other than 'plain', got 'plain'"),
+        ({"plain": QUICK}, "expected folder names other than 'plain', got 'plain'"),
         ({"../x": QUICK}, "got '../x'"),
         ({"dynamic": QUICK, "meta": named["meta"]}, "the name 'dynamic' for a run of that method"),
     ):
@@ -195,7 +195,7 @@ def test_the_order_of_runs_is_that_of_what_they_start_from():
     stored = runs | {"meta_static": replace(runs["meta_static"], backbone="runs/static")}
     assert order_runs(stored)["meta_static"] is None
     for starts, error, message in (
-        (chosen | {"finetune": "static"}, ns.RunError, "a circle: static from finetune from st"),
+        (chosen | {"finetune": "static"}, ns.RunError, "a cycle: static from finetune from st"),
         ({"static": "nearest"}, ns.UnknownNameError, "expected run to be one of .*got 'nearest'"),
     ):
         with pytest.raises(error, match=message):
@@ -224,7 +224,7 @@ def test_a_plan_that_somebody_carries_out_is_not_replaced(tmp_path):
     run_plan(plan, [Trial(1)])
     before = {path: path.read_bytes() for path in plan.folder.rglob("*") if path.is_file()}
     for folder in (plan.folder, plan.runs[0].folder, plan.runs[1].folder / "results"):
-        with alone(folder), pytest.raises(ns.RunError, match="trains into or tests in"):
+        with alone(folder), pytest.raises(ns.RunError, match="is training or testing in"):
             run_plan(plan, [Trial(1)], force=True)
     after = {path: path.read_bytes() for path in plan.folder.rglob("*") if path.is_file()}
     assert after == before

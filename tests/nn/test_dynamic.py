@@ -256,7 +256,7 @@ def test_configuration_errors():
     with pytest.raises(ns.UnknownNameError, match=r"DynamicSimilarity: .* got 'diag'"):
         ns.DynamicSimilarity("diag")
     model = ns.attach(nn.Sequential(nn.Conv2d(3, 3, 3)), DYNAMIC)
-    with pytest.raises(ns.AttachError, match="got 0, attached already"):
+    with pytest.raises(ns.AttachError, match="got 0, which already has one"):
         ns.attach(model, ns.StaticSimilarity())
     with pytest.raises(ns.MergeError, match=r"got only dynamic ones. They depend on the input"):
         ns.merge(model)
@@ -322,7 +322,7 @@ def test_files_keep_separate_shared_predictors_apart(tmp_path):
         ns.load_similarity(together, path)
     partly = network()
     ns.attach(partly["a"][0], config)
-    with pytest.raises(ns.FileFormatError, match=r"got a.0 with and a.1 without"):
+    with pytest.raises(ns.FileFormatError, match=r"got a.0 with it and a.1 without it"):
         ns.load_similarity(partly, path)
 
 

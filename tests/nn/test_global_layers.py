@@ -188,7 +188,7 @@ def test_autocast_and_half_precision(name):
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((4, 4, 2), {}, r"odd sides, got \(2, 2\).*even kernel has none"),
+        ((4, 4, 2), {}, r"odd sides, got \(2, 2\).*even side has none"),
         ((4, 4, (3, 4)), {}, r"odd sides, got \(3, 4\)"),
         ((4, 4, 3, 2), {}, r"stride \(1, 1\), got \(2, 2\).*pooling"),
         ((4, 4, 3), {"padding": 0}, r"padding \(1, 1\), got \(0, 0\).*Leave padding out"),
@@ -208,7 +208,7 @@ def test_autocast_and_half_precision(name):
         (
             (4, 4, 3),
             {"structure": "unconstrained", "size": (100, 80)},
-            "at most 16,777,216 parameters, got up to 64,000,000.*square of the positions",
+            "at most 16,777,216 parameters, got up to 64,000,000.*square of the number of",
         ),
     ],
 )

@@ -81,7 +81,7 @@ def test_one_group_is_the_scope_kernel(source):
 
 
 def test_groups_divide_the_channels_that_a_kernel_sees():
-    message = "DynamicConv2d: expected similarity_groups that divide the 2 channels, got 4"
+    message = "DynamicConv2d: expected similarity_groups to divide the 2 channels, got 4"
     with pytest.raises(ns.ShapeError, match=message):
         ns.nn.DynamicConv2d(4, 4, 3, groups=2, over="kernels", similarity_groups=4, predictor=SMALL)
 
@@ -109,7 +109,7 @@ def test_predictions_that_do_not_fit_are_refused(positions):
     conv = ns.nn.DynamicConv2d(3, 4, 3, over="kernels", predictor=Fixed())
     input = torch.randn(2, 3, 6, 5)
     conv.predictor.network.prediction = torch.zeros(2, 4 * 3 * 9, *positions, dtype=torch.float64)
-    with pytest.raises(ns.ShapeError, match="of one floating-point dtype, got"):
+    with pytest.raises(ns.ShapeError, match="with the same floating-point dtype, got"):
         conv(input)
     for wrong in ((3, 4 * 3 * 9), (2, 4 * 9)):
         conv.predictor.network.prediction = torch.zeros(*wrong, *positions)

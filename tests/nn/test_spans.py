@@ -157,7 +157,7 @@ def test_every_kind_of_padding(source, mode):
         ({"over": "channels", "structure": "psd"}, ns.ShapeError,
          r"expected structure 'diagonal' with over='channels' .* got 'psd'"),
         ({"over": "kernels", "structure": "unconstrained"}, ns.ShapeError,
-         r"expected structure 'diagonal' with over='kernels' .* and kernels have diagonals"),
+         r"expected structure 'diagonal' with over='kernels' .* and kernels have their own"),
         ({"similarity_groups": 2, "structure": "unconstrained"}, ns.ShapeError,
          "similarity_groups=2, got 'unconstrained'"),
         ({"over": "both", "predictor": ns.PairPredictor()}, ns.ShapeError,

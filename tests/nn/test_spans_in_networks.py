@@ -148,7 +148,7 @@ def test_inspection_names_the_span_and_counts():
 
 def test_groups_must_fit_the_layer():
     config = ns.DynamicSimilarity(over="channels", similarity_groups=4, target_modules=["0"])
-    with pytest.raises(ns.ShapeError, match="0: expected similarity_groups that divide the 3 chan"):
+    with pytest.raises(ns.ShapeError, match="0: expected similarity_groups to divide the 3 chan"):
         ns.attach(network(), config)
     linear = nn.Sequential(nn.Linear(4, 4))
     for settings, message in (

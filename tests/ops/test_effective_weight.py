@@ -69,7 +69,7 @@ def test_memory_format_is_kept(scope, form):
         ((4, 3, 3, 3), (9, 9), {"scope": "kernel"}, r"\(4, 9\) or \(4, 9, 9\) for scope 'kernel'"),
         ((4, 3, 3, 3), (3, 9), {"scope": "channel", "groups": 2}, r"\(6, 9\) or \(6, 9, 9\)"),
         ((4, 3), (3,), {}, r"\(O, C/G, \*taps\), got \(4, 3\)\. A matrix has no taps"),
-        ((4, 3, 3, 3), (9,), {"groups": 3}, "groups that divide the 4 kernels, got 3"),
+        ((4, 3, 3, 3), (9,), {"groups": 3}, "groups to divide the 4 kernels, got 3"),
     ],
 )
 def test_bad_shapes(weight, M, options, message):

@@ -314,7 +314,7 @@ def test_memory_of_attention_does_not_grow_with_the_square_of_positions(kind, fo
 
 def test_attention_maps_that_do_not_fit():
     query, value = torch.zeros(2, 3, 4, 5), torch.zeros(2, 6, 4, 5)
-    with pytest.raises(ns.ShapeError, match=r"key of the query's shape \(2, 3, 4, 5\), got"):
+    with pytest.raises(ns.ShapeError, match=r"same shape as query, \(2, 3, 4, 5\), got"):
         position_attention(query, query[:, 1:], value)
     with pytest.raises(ns.ShapeError, match=r"value of shape \(2, C, 4, 5\), got \(2, 6, 4, 4\)"):
         position_attention(query, query, value[..., 1:])

@@ -132,8 +132,8 @@ def test_stores_no_windows_for_the_backward_pass(kernel):
         ((4, 5, 5), (2, 4, 5, 5), {}, r"expected query \(N, D, P, Q\) and key \(N, D, H, W\), got"),
         ((2, 4, 5, 5), (2, 4, 5, 5), {"padding": 0}, r"query of shape \(2, 4, 3, 3\), got"),
         ((2, 3, 5, 5), (2, 4, 5, 5), {}, r"expected query of shape \(2, 4, 5, 5\), got"),
-        ((2, 4, 5, 5), (2, 4, 5, 5), {"groups": 3}, "groups that divide the 4 channels, got 3"),
-        ((2, 4, 5, 5), (2, 4, 5, 5), {"groups": 0}, "groups that divide the 4 channels, got 0"),
+        ((2, 4, 5, 5), (2, 4, 5, 5), {"groups": 3}, "groups to divide the 4 channels, got 3"),
+        ((2, 4, 5, 5), (2, 4, 5, 5), {"groups": 0}, "groups to divide the 4 channels, got 0"),
         ((2, 4, 5, 5), (2, 4, 5, 5), {"stride": 0}, "expected stride of at least 1"),
         ((2, 4, 5, 5), (2, 4, 1, 1), {"padding": 0}, r"padded input of at least \(3, 3\), got"),
     ],
@@ -147,7 +147,7 @@ def test_bad_names_and_dtypes():
     features = torch.zeros(1, 2, 4, 4)
     with pytest.raises(UnknownNameError, match="one of 'dot', 'gaussian', got 'cosine'"):
         pair_similarity(features, features, 3, padding=1, kernel="cosine")
-    with pytest.raises(ShapeError, match=r"one dtype on one device, got torch.float32 on cpu and"):
+    with pytest.raises(ShapeError, match=r"dtype on the same device, got torch.float32 on cpu and"):
         pair_similarity(features, features.double(), 3, padding=1)
     with pytest.raises(ShapeError, match=r"kernel_size of at least 1, got \(0, 0\)"):
         pair_similarity(features, features, 0)

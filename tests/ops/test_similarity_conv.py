@@ -222,7 +222,7 @@ def test_an_empty_batch_and_nan_pass_through():
         ),
         (
             {"weight": torch.zeros(4, 1, 3, 3), "groups": 3},
-            "groups that divide the 4 kernels of the weight, got 3",
+            "groups to divide the 4 kernels of the weight, got 3",
         ),
         ({"groups": 0}, "expected groups of at least 1, got 0"),
         ({"stride": 0}, r"expected stride of at least 1, got \(0, 0\)"),
@@ -260,7 +260,7 @@ def test_checks_do_not_depend_on_the_batch(batch):
         torch.randn(3, 4, 3, 3),
         torch.rand(batch, 9, 1, 1),
     )
-    with pytest.raises(ShapeError, match="of one floating-point dtype"):
+    with pytest.raises(ShapeError, match="with the same floating-point dtype"):
         similarity_conv2d(input, weight, M.double())
     bias = torch.randn(3)
     expected = similarity_conv2d(input, weight, M, bias)

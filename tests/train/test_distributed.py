@@ -108,7 +108,9 @@ def test_a_batch_that_cannot_be_shared_ends_in_a_clear_line(tmp_path, forks):
     words = ("train", "--batch-size", "33", "--epochs", "1", "--out", "run")
     ended = forks.call(*PAIR, *words, cwd=tmp_path)
     assert ended.code == 2
-    line = "nsl: train_loader: expected a batch that divides by 2 processes, got 33 images"
+    line = (
+        "nsl: train_loader: expected a batch that can be divided among 2 processes, got 33 images"
+    )
     assert line in ended.err
     assert not (tmp_path / "run").exists()
 

@@ -42,7 +42,7 @@ def test_a_comparison_that_somebody_trains_is_not_replaced(
     with Run(comparison / held, CONFIGS["none"]).alone():
         for words in (BOTH, ("train", "--steps", 1, "--force")):
             line = one_line(nsl(capsys, monkeypatch, *words, "--out", "all"))
-            assert "another process trains into or tests in. Wait for it" in line
+            assert "another process is training or testing in. Wait until" in line
     assert content(tmp_path) == before
 
 
@@ -56,7 +56,7 @@ def test_a_run_that_somebody_tests_or_merges_is_not_replaced(kind, comparison):
             run.create(force=True)
 
     writing = {"test": sharing(run.folder / "results"), "merge": _io.scratch_folder(run.folder)}
-    with writing[kind], pytest.raises(ns.RunError, match="trains into or tests in"):
+    with writing[kind], pytest.raises(ns.RunError, match="is training or testing in"):
         attempt()
     assert content(comparison) == before
     attempt()

@@ -152,7 +152,7 @@ def test_weights_that_are_not_finite_are_never_kept(tmp_path):
 
 def test_one_process_at_a_time_trains_into_a_folder(tmp_path):
     run = train(replace(SMALL, steps=1), tmp_path / "run")
-    with run.alone(), pytest.raises(ns.RunError, match="that another process trains into"):
+    with run.alone(), pytest.raises(ns.RunError, match="that another process is training"):
         train(None, run.folder, resume=True)
 
 
@@ -213,7 +213,7 @@ def test_damaged_weights_are_named(tmp_path):
         run.load_model()
     other = Run(run.folder, replace(run.config, options={"width": 6, "hidden": 8}))
     file.write_bytes(content)
-    with pytest.raises(ns.RunError, match="expected the weights of this network, got others"):
+    with pytest.raises(ns.RunError, match="expected the weights of this network, got those of"):
         other.load_model()
 
 

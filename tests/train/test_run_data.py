@@ -34,7 +34,7 @@ def is_refused(run, split=None):
     with pytest.raises(
         ns.RunError,
         match=r"expected the data the run began with, got different data for 'imagefolder' "
-        r"\(fingerprint \w+, not \w+\)\. Restore the first data, or start a new run\.",
+        r"\(fingerprint \w+, not \w+\)\. Restore the original data, or start a new run\.",
     ):
         run.test_set(split)
 

@@ -44,12 +44,15 @@ def run(trained):
     [
         (b"\xff\xff", r"metrics\.jsonl, line 1: expected JSON, got damaged text \('utf-8' codec"),
         (b"5\n", "line 1: expected the content to be an object, got 5. Delete that line"),
-        (b"{}\n", r"line 1: expected 'kind', 'step', got \{\} without"),
+        (b"{}\n", r"line 1: expected 'kind', 'step' to be present, got \{\}"),
         (b"[]\n", r"line 1: expected the content to be an object, got \[\]"),
         (b"null\n", "line 1: expected the content to be an object, got None"),
         (b'{"kind": "eval", "step": "a"}\n', "line 1: expected 'step' to be an integer, got 'a'"),
         (b'{"kind": "new", "step": -1}\n', "'step' to be an integer of at least 0, got -1"),
-        (b'{"kind": "eval", "step": 3}\n', "line 1: expected 'epoch', 'seconds', 'error', got"),
+        (
+            b'{"kind": "eval", "step": 3}\n',
+            "line 1: expected 'epoch', 'seconds', 'error' to be present, got",
+        ),
         (b"[" * 10000 + b"\n", "line 1: expected JSON, got damaged text"),
         (b"[" * 99 + b"]" * 99 + b"\n", "line 1: expected JSON of at most 64 levels"),
     ],

@@ -65,7 +65,7 @@ def test_similarity_of_a_configuration():
         ({"epochs": math.nan}, "expected epochs to be a finite number, got nan"),
         ({"epochs": math.inf}, "expected epochs to be a finite number, got inf"),
         ({"threads": 5000}, "expected at most 1024 threads, got 5000"),
-        ({"validation": 1.0}, "expected validation from 0 to below 1, got 1.0"),
+        ({"validation": 1.0}, "expected validation of at least 0 and below 1, got 1.0"),
         ({"compile": "yes"}, "expected compile to be true or false, got 'yes'"),
         ({"steps": True}, "expected steps to be a whole number or none, got True"),
         ({"seed": 2**31}, "expected seed below"),
@@ -109,7 +109,7 @@ def test_settings_from_files_and_words(tmp_path):
     (tmp_path / "b.json").write_text(json.dumps(config.to_dict()))
     assert TrainConfig.from_dict(read_settings(tmp_path / "b.json")) == config
     (tmp_path / "c.toml").write_text("lr = ")
-    with pytest.raises(ns.RunError, match="cannot be read as such"):
+    with pytest.raises(ns.RunError, match="cannot be read as TOML"):
         read_settings(tmp_path / "c.toml")
     with pytest.raises(ns.RunError, match=r"expected a file, got nothing at '.*d\.toml'\."):
         read_settings(tmp_path / "d.toml")

@@ -46,7 +46,7 @@ def image_batch(layer: object, images: Tensor, channels: int | None = None) -> N
         raise ShapeError(
             f"{type(layer).__name__}.similarity: expected a batch of shape "
             f"(N, {'C' if channels is None else channels}, H, W), got {shape(images)}. "
-            f"Add the axis of the batch with images[None]."
+            f"Add a batch dimension with images[None]."
         )
 
 
@@ -56,8 +56,8 @@ def guide(where: str, input: Tensor, guide: Tensor) -> None:
     samples = guide.dim() == 4 and (guide.shape[0] == N or guide.shape[0] == 1)
     if not samples or guide.shape[2:] != input.shape[2:]:
         raise ShapeError(
-            f"{where}: expected guide of shape ({N}, D, {H}, {W}), got {shape(guide)}. It must "
-            f"have the input's samples (or 1 for all) and positions."
+            f"{where}: expected guide of shape ({N}, D, {H}, {W}), got {shape(guide)}. It "
+            f"must have the height and width of the input, and its batch size or 1."
         )
 
 
@@ -83,11 +83,11 @@ def conv_output_shape(
         raise ShapeError(
             f"{where}: expected input with {fan_in * groups} channels, got {channels}. "
             f"The weight {shape(weight)} reads {fan_in} channels in each of {groups} "
-            f"group(s). Change in_channels, or groups."
+            f"group(s). Change in_channels or groups."
         )
     if kernels % groups:
         raise ShapeError(
-            f"{where}: expected groups that divide the {kernels} kernels of the weight, got "
+            f"{where}: expected groups to divide the {kernels} kernels of the weight, got "
             f"{groups}. Every group has the same number of kernels."
         )
     if bias is not None and bias.shape != (kernels,):
@@ -128,8 +128,8 @@ def similarity_shape(
     many = f" in each of {groups} groups of channels" if groups > 1 else ""
     raise ShapeError(
         f"{where}: expected similarity of {what} {', '.join(map(str, shapes))}, got {got}. The "
-        f"batch has {batch} sample(s) (or 1 for all), the kernel {taps} taps{many}, the output "
-        f"{positions[0]} x {positions[1]} positions (or 1 for all)."
+        f"batch has {batch} sample(s), the kernel has {taps} taps{many}, and the output has "
+        f"{positions[0]} x {positions[1]} positions. One sample, row or column may stand for all."
     )
 
 
@@ -137,8 +137,8 @@ def similarity_groups(where: str, groups: int, channels: int) -> None:
     """Raise unless the channels can be split into this many groups."""
     if not is_whole(groups) or groups < 1 or channels % groups:
         raise ShapeError(
-            f"{where}: expected similarity_groups that divide the {channels} channels, got "
-            f"{groups}. Each group of channels has a similarity of its own."
+            f"{where}: expected similarity_groups to divide the {channels} channels, got "
+            f"{groups}. Each group of channels has its own similarity."
         )
 
 
@@ -175,8 +175,9 @@ def pairs(
         )
     if key.dtype != query.dtype or key.device != query.device:
         raise ShapeError(
-            f"{where}: expected query and key of one dtype on one device, got {query.dtype} on "
-            f"{query.device} and {key.dtype} on {key.device}. Convert them with .to()."
+            f"{where}: expected query and key with the same dtype on the same device, got "
+            f"{query.dtype} on {query.device} and {key.dtype} on {key.device}. Convert them with "
+            f".to()."
         )
     positions = window_positions(where, key, kernel, stride, padding, dilation)
     expected = (*key.shape[:2], *positions)
@@ -188,8 +189,8 @@ def pairs(
         )
     if not is_whole(groups) or groups < 1 or key.shape[1] % groups:
         raise ShapeError(
-            f"{where}: expected groups that divide the {key.shape[1]} channels, got {groups}. "
-            f"Each group of channels is compared apart."
+            f"{where}: expected groups to divide the {key.shape[1]} channels, got {groups}. "
+            f"Each group of channels is compared separately."
         )
 
 
@@ -198,13 +199,13 @@ def conv_operands(where: str, input: Tensor, weight: Tensor, similarity: Tensor)
     names = "input, weight and similarity"
     if not input.dtype == weight.dtype == similarity.dtype or not input.is_floating_point():
         raise ShapeError(
-            f"{where}: expected {names} of one floating-point dtype, got {input.dtype}, "
+            f"{where}: expected {names} with the same floating-point dtype, got {input.dtype}, "
             f"{weight.dtype} and {similarity.dtype}. Convert them with .to(dtype)."
         )
     if not input.device == weight.device == similarity.device:
         raise ShapeError(
-            f"{where}: expected {names} on one device, got {input.device}, {weight.device} and "
-            f"{similarity.device}. Move them with .to(device)."
+            f"{where}: expected {names} on the same device, got {input.device}, {weight.device} "
+            f"and {similarity.device}. Move them with .to(device)."
         )
 
 
@@ -212,7 +213,7 @@ def conv_gradient(where: str, grad_output: Tensor, output: tuple[int, ...]) -> N
     """Raise unless the gradient of a convolution's output has the output's shape."""
     if grad_output.shape != output:
         raise ShapeError(
-            f"{where}: expected grad_output of the output's shape {output}, got "
+            f"{where}: expected grad_output of the same shape as the output, {output}, got "
             f"{shape(grad_output)}."
         )
 

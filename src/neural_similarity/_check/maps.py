@@ -23,8 +23,8 @@ def odd_kernel(where: str, kernel: tuple[int, int]) -> None:
     """Raise unless the kernel has a tap in its middle."""
     if min(kernel) < 1 or not all(side % 2 for side in kernel):
         raise ShapeError(
-            f"{where}: expected a kernel with odd sides, got {kernel}. The window lies around its "
-            f"central tap, and an even kernel has none. Use a kernel such as (3, 3)."
+            f"{where}: expected a kernel with odd sides, got {kernel}. The window is centred on "
+            f"the middle tap, and a kernel with an even side has none. Use a kernel such as (3, 3)."
         )
 
 
@@ -53,8 +53,8 @@ def global_similarity(where: str, input: Tensor, similarity: Tensor) -> Literal[
             return "mask" if form == "mask" else "matrix"
     raise ShapeError(
         f"{where}: expected similarity of one of the shapes {(H, W)}, {(L, L)}, {(N, H, W)}, "
-        f"{(N, L, L)}, got {got}. The map has {H} x {W} positions, the batch {N} sample(s) (or 1 "
-        f"for all)."
+        f"{(N, L, L)}, got {got}. The map has {H} x {W} positions, and the batch has {N} "
+        f"sample(s). A similarity with 1 sample is used for all."
     )
 
 
@@ -67,7 +67,7 @@ def attention_maps(where: str, query: Tensor, key: Tensor, value: Tensor) -> Non
         )
     if key.shape != query.shape:
         raise ShapeError(
-            f"{where}: expected key of the query's shape {shape(query)}, got {shape(key)}. "
+            f"{where}: expected key of the same shape as query, {shape(query)}, got {shape(key)}. "
             f"Every position of the query is compared with every position of the key."
         )
     N, _, H, W = query.shape
@@ -89,6 +89,6 @@ def map_size(where: str, got: tuple[int, int], expected: tuple[int, int], struct
     if got != expected:
         raise ShapeError(
             f"{where}: expected a map of {expected[0]} x {expected[1]} positions, got "
-            f"{got[0]} x {got[1]}. A similarity of structure {structure!r} fits one size only. "
+            f"{got[0]} x {got[1]}. A similarity with structure {structure!r} fits one size only. "
             f"Resize the input, or use structure 'diagonal' or 'attention'."
         )

@@ -75,6 +75,6 @@ def _move_to_new(file: Path, target: Path) -> None:
     except OSError:  # the name is taken, or this system has no hard links
         if target.exists():
             raise FileExistsError(
-                errno.EEXIST, "expected no file yet, got one", str(target)
+                errno.EEXIST, "expected a new file, got one that exists", str(target)
             ) from None
         file.replace(target)

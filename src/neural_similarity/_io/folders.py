@@ -73,7 +73,9 @@ def whole_folder(
         else:
             with alone_in(target) as free:
                 if not free:
-                    raise OSError(errno.EBUSY, "another process writes to this folder", str(target))
+                    raise OSError(
+                        errno.EBUSY, "another process is writing to this folder", str(target)
+                    )
                 check()
                 shutil.copymode(target, new)
                 if stays or not exchange(new, target):

@@ -291,7 +291,9 @@ class FewShotClassifier:
         adapters = candidates.adapters
         if not adapters:
             reasons = "; ".join(f"{name} {reason}" for name, reason in candidates.left_out.items())
-            raise RunError(f"FewShotClassifier: expected a method that works here, got {reasons}.")
+            raise RunError(
+                f"FewShotClassifier: expected a method that works here, got none: {reasons}."
+            )
         folds, seed = map(_check.plain_number, (self.folds, self.seed))
         on_fit = partial(callback, "fits") if callback is not None else None
         data = next(iter(adapters.values())).data

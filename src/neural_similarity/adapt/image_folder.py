@@ -21,19 +21,21 @@ _LOGGER = logging.getLogger("neural_similarity")
 def read_classes(folder: Path) -> FolderSet:
     """The images in a folder with a folder per class; damaged ones are skipped."""
     if not folder.is_dir():
-        raise DataError(f"{folder}: expected a folder with a folder per class, got no folder.")
+        raise DataError(
+            f"{folder}: expected a folder with one folder per class, got no folder with this name."
+        )
     names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     if len(names) < 2:
         got = f"only {names[0]!r}" if names else "none"
         raise DataError(
-            f"{folder}: expected a folder for each of at least two classes, got {got}. Sort the "
-            f"images into folders with the names of the classes."
+            f"{folder}: expected folders for at least two classes, got {got}. Sort the images "
+            f"into one folder per class, and give each folder the name of its class."
         )
     for name in names:
         if is_adapted(folder / name):
             raise DataError(
-                f"{folder}: expected folders of images, got a classifier of nsl adapt in {name!r}. "
-                f"It would count as a class. Move it out of {folder}."
+                f"{folder}: expected folders of images, got a classifier from nsl adapt in "
+                f"{name!r}. It would count as a class. Move it out of {folder}."
             )
         if name.encode(errors="replace").decode() != name:
             raise DataError(
@@ -62,7 +64,7 @@ def _report_beside(folder: Path) -> None:
     )
     if names:
         _LOGGER.warning(
-            "neural_similarity: %s: %d image(s) skipped that lie beside the class folders, the "
-            "first is %r. Move them into a class.",
+            "neural_similarity: %s: skipped %d image(s) outside the class folders; the first is "
+            "%r. Move them into a class folder.",
             folder, len(names), names[0],
         )  # fmt: skip

@@ -62,7 +62,7 @@ def check_lengths(images: int, labels: int) -> None:
     """Raise unless there is one label per image."""
     if images != labels:
         raise DataError(
-            f"labels: expected one for each of {images} image(s), got {labels} label(s)."
+            f"labels: expected one label for each of {images} image(s), got {labels} label(s)."
         )
 
 

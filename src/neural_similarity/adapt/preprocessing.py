@@ -71,10 +71,11 @@ class Preprocessing:
             )
         if not all(map(isfinite, (*self.mean, *self.std))) or not min(self.std) > 0:
             raise ShapeError(
-                f"{where}: expected a finite mean and std above 0, got {self.mean} and {self.std}."
+                f"{where}: expected finite mean and std, with std above 0, got {self.mean} and "
+                f"{self.std}."
             )
         if not 0 < self.crop <= 1:
-            raise ShapeError(f"{where}: expected crop above 0 up to 1, got {self.crop}.")
+            raise ShapeError(f"{where}: expected crop above 0 and at most 1, got {self.crop}.")
 
     @property
     def channels(self) -> int:
@@ -115,7 +116,7 @@ def as_picture(image: Any) -> Image.Image:
 
     if isinstance(image, str | os.PathLike):
         if not Path(image).is_file():
-            raise DataError(f"{image}: expected an image file, got no file of this name.")
+            raise DataError(f"{image}: expected an image file, got no file with this name.")
         return decode_image(Path(image))
     if isinstance(image, Image.Image):
         try:
@@ -164,8 +165,8 @@ def _channels_last(image: Tensor) -> np.ndarray[Any, Any]:
         low, high = image.min().item(), image.max().item()
         if not (low >= 0 and high <= 1):
             raise DataError(
-                f"images: expected floating point pixels from 0 to 1, got {low:.3g} to {high:.3g}. "
-                f"Do not normalise them: the classifier does."
+                f"images: expected floating-point pixels from 0 to 1, got {low:.3g} to {high:.3g}. "
+                f"Do not normalise them: the classifier does this."
             )
         image = (image.double() * 255).round().to(torch.uint8)
     array: np.ndarray[Any, Any] = image.detach().cpu().permute(1, 2, 0).numpy()
@@ -175,7 +176,8 @@ def _channels_last(image: Tensor) -> np.ndarray[Any, Any]:
 def _checked_array(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if image.dtype != np.uint8:
         raise DataError(
-            f"images: expected arrays of uint8, got {image.dtype}. Pixels are from 0 to 255."
+            f"images: expected arrays of uint8, got {image.dtype}. Scale the pixels to 0 to 255, "
+            f"then convert the array with .astype('uint8')."
         )
     if image.ndim == 3 and image.shape[2] == 1:
         image = image[:, :, 0]

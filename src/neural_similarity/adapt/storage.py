@@ -133,7 +133,7 @@ def load_adapted(
     if not (path / MODEL).is_file():
         raise DataError(
             f"{path}: expected a folder with {MODEL}, got none. `nsl adapt` and "
-            f"FewShotClassifier.save write one."
+            f"FewShotClassifier.save create such a folder."
         )
     file = path / MODEL
     found = build(_Described, read_description(file, _KIND), file, FileFormatError, others=True)
@@ -198,7 +198,7 @@ def _read_examples(folder: Path, classes: int) -> Examples:
     file = folder / EXAMPLES
     if not file.is_file():
         raise DataError(
-            f"{file}: expected the training images, got no file of this name. "
+            f"{file}: expected the training images, got no file with this name. "
             f"Saving and drawing similar images (--why) need it, predicting does not. Restore the "
             f"file, or adapt again."
         )

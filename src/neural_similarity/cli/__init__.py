@@ -35,7 +35,10 @@ def main() -> NoReturn:
         try:
             from .app import app
         except ModuleNotFoundError as error:
-            _end(f"the command needs {error.name}: pip install 'neural-similarity[cli]'")
+            _end(
+                f"expected the package {error.name}, got none. Install it with: pip install "
+                f"'neural-similarity[cli]'."
+            )
         from .shared.printing import log_to_stderr
 
         log_to_stderr()
@@ -101,7 +104,7 @@ def _in_words_of_the_command(message: str) -> str:
     where, colon, rest = message.partition(": expected name ")
     option = _OPTION_OF.get(where)
     if colon and any(word.partition("=")[0] == option for word in sys.argv[1:]):
-        return f"{option}: expected a name out of {rest.removeprefix('to be one of ')}"
+        return f"{option}: expected one of {rest.removeprefix('to be one of ')}"
     return message
 
 

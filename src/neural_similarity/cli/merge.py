@@ -44,7 +44,9 @@ def merge(
     opened = Run.open(run, data_dir)
     target = opened.folder / "merged.safetensors" if out is None else out
     if target.exists() and not force:
-        raise RunError(f"{target}: expected a new file, got one that exists. Use --force.")
+        raise RunError(
+            f"{target}: expected a new file, got one that exists. Overwrite it with --force."
+        )
     if opened.config.similarity_kind() == "none":
         raise MergeError(
             f"{run}: expected a run with a static similarity, got one without. There is nothing to "

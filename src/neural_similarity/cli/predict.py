@@ -79,7 +79,9 @@ def predict(
     examples = classifier.adapted().examples if why is not None else None
     count, first = _predict_files(classifier, files, top, as_json)
     if not count:
-        raise RunError(f"predict: expected an image that can be decoded, got none in {len(files)}.")
+        raise RunError(
+            f"predict: expected an image that can be decoded, got none in {len(files)} file(s)."
+        )
     if why is not None and examples is not None:
         _draw(classifier.classes_.tolist(), examples, first, why)
         if count > len(first):
@@ -95,11 +97,15 @@ def _check_picture(why: Path, force: bool) -> None:
     if why.is_dir():
         raise RunError(f"--why: expected a file such as why.png, got the folder {why}.")
     if why.suffix.lower() != ".png":
-        raise RunError(f"--why: expected a name that ends in .png, got {why}. It is a PNG file.")
+        raise RunError(
+            f"--why: expected a name that ends in .png, got {why}. The picture is saved as PNG."
+        )
     if not why.absolute().parent.is_dir():
         raise RunError(f"--why: expected a folder that exists, got {why.parent}. Create it first.")
     if why.exists() and not force:
-        raise RunError(f"{why}: expected a new file, got one that exists. Use --force.")
+        raise RunError(
+            f"{why}: expected a new file, got one that exists. Overwrite it with --force."
+        )
 
 
 def _files(arguments: Iterable[str]) -> list[Path]:
@@ -121,7 +127,7 @@ def _files(arguments: Iterable[str]) -> list[Path]:
         else:
             some = [path]
         if not some:
-            raise DataError(f"{argument}: expected an image, or a folder of images, got none.")
+            raise DataError(f"{argument}: expected an image or a folder of images, got none.")
         files += some
     return list(dict.fromkeys(files))
 

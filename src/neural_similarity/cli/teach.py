@@ -58,8 +58,8 @@ def teach(
         from ..page.server import serve
     except ModuleNotFoundError as error:
         raise RunError(
-            f"teach: expected the packages of the page, got no {error.name}. Install them with: "
-            f"pip install 'neural-similarity[page]'."
+            f"teach: expected the packages that the page needs, got no {error.name}. Install them "
+            f"with: pip install 'neural-similarity[page]'."
         ) from error
 
     def announce(address: str) -> None:

@@ -131,7 +131,10 @@ def train(
     if resume and out is None:
         raise RunError("train: expected --out with --resume, got none. Name the run to continue.")
     if out is None and "WORLD_SIZE" in os.environ:
-        raise RunError("train: expected --out under torchrun, got none. All share one folder.")
+        raise RunError(
+            "train: expected --out with torchrun, got none. All processes share one folder. Name "
+            "that folder."
+        )
     resume = resume or restarted()
     chosen = wanted_settings(config, options, set_ or [], recipe)
     configs = _configurations(chosen, out if resume else None)

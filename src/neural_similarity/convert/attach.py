@@ -140,15 +140,16 @@ def _refuse_second_similarity(
     for path, module in chosen.items():
         if name in similarities_by_name(module):
             raise AttachError(
-                f"attach: expected layers without a similarity {name!r}, got {path or 'model'}, "
-                f"attached already. Merge first, attach under another name, or name other layers "
-                f"in target_modules or exclude_modules."
+                f"attach: expected layers without a similarity named {name!r}, got "
+                f"{path or 'model'}, which already has one. Merge first, attach under another "
+                f"name, or choose other layers with target_modules or exclude_modules."
             )
         if kind := other_kind(module, config):
             raise AttachError(
-                f"attach: expected layers of one kind, got {path or 'model'}, which has a {kind} "
-                f"similarity. A layer has either static or dynamic ones. Merge first, or name "
-                f"other layers in target_modules or exclude_modules."
+                f"attach: expected layers with similarities of one kind, got {path or 'model'}, "
+                f"which has a {kind} similarity. A layer can have static or dynamic similarities, "
+                f"not both. Merge first, or choose other layers with target_modules or "
+                f"exclude_modules."
             )
 
 

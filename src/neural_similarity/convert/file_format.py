@@ -155,13 +155,13 @@ def _validated(text: str, path: str | os.PathLike[str]) -> dict[str, Any]:
     values = parse_json(text, path, FileFormatError)
     version = build(_Version, values, path, FileFormatError, others=True).version
     if version != _VERSION:
-        raise ValueError(f"version {version}, and this library reads {_VERSION}")
+        raise ValueError(f"version {version}, but this library reads version {_VERSION}")
     description = build(_Description, values, path, FileFormatError, others=True)
     configs = [config_from(saved) for saved in description.attachments]
     if not description.layers:
-        raise ValueError("no layers")
+        raise ValueError("it has no layers")
     for layer in description.layers.values():
         if layer.attachment >= len(configs):
-            raise ValueError(f"attachment {layer.attachment}")
+            raise ValueError(f"attachment {layer.attachment} is missing")
     result: dict[str, Any] = values
     return result

@@ -160,9 +160,9 @@ def _prepare_missing(
         missing = {layer: modules[layer] for layer in layers if layer not in present}
         if missing and present and getattr(config, "shared", False):
             raise FileFormatError(
-                f"load_similarity: expected all layers that share a predictor to have it, or none, "
-                f"got {', '.join(present)} with and {', '.join(missing)} without. Load into a "
-                f"model without similarities."
+                f"load_similarity: expected either all or none of the layers that share a "
+                f"predictor to have it, got {', '.join(present)} with it and {', '.join(missing)} "
+                f"without it. Load into a model without similarities."
             )
         try:
             similarities = config.prepare(missing, name)
@@ -185,8 +185,8 @@ def _refuse_conflicts(path: str | os.PathLike[str], pairs: list[tuple[Tensor, Te
         if first.dtype != value.dtype or not torch.equal(first, value):
             raise FileFormatError(
                 f"load_similarity: expected predictors shared as in {str(path)!r}, got layers that "
-                f"share one where the file has two. Attach as when the file was saved, or load "
-                f"into a model without similarities."
+                f"share one where the file has two. Attach in the same way as before saving, or "
+                f"load into a model without similarities."
             )
 
 
@@ -195,6 +195,6 @@ def _refuse_global(model: nn.Module) -> None:
     paths = [path for path, m in model.named_modules() if isinstance(m, PositionSimilarity)]
     if paths:
         raise AttachError(
-            f"save_similarity: expected similarities that attach can put back, got the global "
+            f"save_similarity: expected similarities that attach can create again, got the global "
             f"similarity {paths[0]!r}. It is built into the model. Save the model's state_dict."
         )

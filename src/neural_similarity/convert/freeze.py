@@ -133,7 +133,7 @@ def _named_parameters(model: nn.Module, pattern: str | Sequence[str]) -> set[int
         if not any(matches(name, one) for name in (*modules, *parameters)):
             raise AttachError(
                 f"freeze_backbone: expected also_train to name modules or parameters of the model, "
-                f"got {part!r}, which matches none."
+                f"got {part!r}, which matches none of them."
             )
     inside = (p for name, m in modules.items() if matches(name, pattern) for p in m.parameters())
     named = (p for name, p in parameters.items() if matches(name, pattern))

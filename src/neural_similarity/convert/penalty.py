@@ -81,7 +81,7 @@ def similarity_penalty(
         if active:
             what = "whose layers kept no M. Call the model within keep_predictions."
         raise AttachError(
-            f"similarity_penalty: expected a model with a similarity that is active, got one {what}"
+            f"similarity_penalty: expected a model with an active similarity, got one {what}"
         )
     return torch.stack(terms).sum()
 

@@ -39,9 +39,9 @@ def select(
         kinds = sorted({type(m).__name__ for _, m in model.named_modules() if can_attach(m)})
         raise AttachError(
             f"attach: expected at least one layer for target_modules={target!r} and "
-            f"exclude_modules={exclude!r}, got none. Layers here that could have a similarity: "
-            f"{', '.join(kinds) or 'none'}. Name some in target_modules, by suffix or by a "
-            f"regular expression over whole names."
+            f"exclude_modules={exclude!r}, got none. Layers here that can have a similarity: "
+            f"{', '.join(kinds) or 'none'}. Name some in target_modules, by suffix or with a "
+            f"regular expression that matches whole names."
         )
     return chosen
 
@@ -69,7 +69,7 @@ def _every_suffix_means_something(model: nn.Module, target: Sequence[str]) -> No
             raise AttachError(
                 f"attach: expected target_modules to name layers with a kernel, got {suffix!r}, "
                 f"which is a {type(modules[names[0]]).__name__}. Name the layers inside it, for "
-                f"example by the regular expression '{re.escape(names[0])}\\..*'."
+                f"example with the regular expression '{re.escape(names[0])}\\..*'."
             )
         near = difflib.get_close_matches(suffix, modules, n=1, cutoff=0.4)
         hint = f" The nearest is {near[0]!r}." if near else ""

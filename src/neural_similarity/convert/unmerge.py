@@ -73,7 +73,7 @@ def check_can_keep(path: str, module: nn.Module) -> None:
         for other in lists[weight]:
             if not isinstance(other, SimilarityParametrization):
                 raise MergeError(
-                    f"merge: expected {weight} of layer {path!r} to have similarities alone, got a "
+                    f"merge: expected {weight} of layer {path!r} to have only similarities, got a "
                     f"{type(other).__name__} as well. unmerge could not restore it. Remove it "
                     f"first, or merge with keep=False. The model is unchanged."
                 )

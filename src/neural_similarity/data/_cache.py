@@ -69,7 +69,7 @@ def _read_set(path: Path) -> MemorySet | None:
         plain = (images.dtype, labels.dtype) == (torch.uint8, torch.int64)
         if plain and fingerprint_of(images, labels) == metadata["copy"]:
             return MemorySet(metadata["name"], images, labels, classes, metadata["copy"])
-    _LOGGER.warning("neural_similarity: %s is damaged and will be made again", path)
+    _LOGGER.warning("neural_similarity: %s is damaged and will be rebuilt", path)
     return None
 
 
@@ -83,4 +83,4 @@ def _keep(path: Path, write: Callable[[Path], object]) -> None:
         with whole_file(path) as file:
             write(file)
     except (OSError, SafetensorError) as error:
-        _LOGGER.warning("neural_similarity: %s could not be kept: %s", path.name, error)
+        _LOGGER.warning("neural_similarity: %s could not be saved: %s", path.name, error)

@@ -45,7 +45,9 @@ def _in_8_bits(grey: NDArray[Any], sixteen: bool) -> NDArray[np.uint8]:
     if np.issubdtype(grey.dtype, np.floating):
         if low >= 0 and high <= 255:
             return np.asarray(np.round(grey * 255 if high <= 1 else grey), np.uint8)
-        raise ValueError(f"values from {low:.4g} to {high:.4g}, neither in 0 to 1 nor in 0 to 255")
+        raise ValueError(
+            f"values from {low:.4g} to {high:.4g}, which fit neither 0 to 1 nor 0 to 255"
+        )
     if low < 0 or high > 65535:
-        raise ValueError(f"values from {low} to {high}, neither 8 nor 16 bits")
+        raise ValueError(f"values from {low} to {high}, which fit neither 8 nor 16 bits")
     return np.asarray(grey >> 8 if sixteen or high > 255 else grey, np.uint8)

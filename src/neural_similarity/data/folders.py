@@ -84,8 +84,9 @@ def read_split(request: Request, root: Path, part: str, side: int) -> FolderSet:
     unknown = sorted(set(folders) - set(classes))
     if unknown:
         raise DataError(
-            f"{info.name}: expected the classes of {root / 'train'} in {root / part}, got also "
-            f"{', '.join(unknown[:_MOST_NAMES])}. A class that was not learned cannot be tested."
+            f"{info.name}: expected only the classes of {root / 'train'} in {root / part}, got "
+            f"also {', '.join(unknown[:_MOST_NAMES])}. A class that was not trained on cannot be "
+            f"tested. Remove these folders, or add the classes to {root / 'train'}."
         )
     return read_folder(info, root / part, classes, side, strict=request.strict)
 
@@ -127,7 +128,7 @@ def _report_others(info: DatasetInfo, names: list[str]) -> None:
     """Warn about files without the suffix of an image: they may be a mistake."""
     if names:
         _LOGGER.warning(
-            "neural_similarity: %s: %d file(s) skipped that have no image suffix: %s",
+            "neural_similarity: %s: skipped %d file(s) without an image suffix: %s",
             info.name, len(names), _some(names),
         )  # fmt: skip
 
@@ -147,4 +148,4 @@ def _report(info: DatasetInfo, skipped: tuple[Skipped, ...], strict: bool) -> No
             f"{len(skipped)} that cannot: {names}. Remove them, or leave out --strict to "
             f"skip them."
         )
-    _LOGGER.warning("neural_similarity: %s: %d file(s) skipped: %s", info.name, len(skipped), names)
+    _LOGGER.warning("neural_similarity: %s: skipped %d file(s): %s", info.name, len(skipped), names)

@@ -190,8 +190,9 @@ class _Training:
             raise DataError("train_loader: expected at least one image, got an empty data set.")
         if self._images % self.world_size:
             raise DataError(
-                f"train_loader: expected a batch that divides by {self.world_size} processes, got "
-                f"{self._images} images. Every process has an equal part. Change the batch size"
+                f"train_loader: expected a batch that can be divided among {self.world_size} "
+                f"processes, got {self._images} images. Every process takes an equal part. Change "
+                f"the batch size"
                 + (" or use fewer processes." if self._images == self.batch_size else
                    f", or use fewer processes: the data set has only {self.size} images.")
             )  # fmt: skip
@@ -278,8 +279,8 @@ def _loader(
     for what, values in (("mean", mean), ("std", std)):
         if len(values) != dataset.in_channels:
             raise DataError(
-                f"{where}: expected {what} of {dataset.in_channels} channel(s), got {len(values)} "
-                f"value(s). The images of {dataset.name!r} have that many. Use its statistics()."
+                f"{where}: expected {what} with {dataset.in_channels} value(s), one per channel of "
+                f"{dataset.name!r}, got {len(values)}. Use the statistics() of the data set."
             )
     if min(std) <= 0:
         raise DataError(

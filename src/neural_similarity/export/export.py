@@ -130,7 +130,7 @@ def _inputs(example: Tensor) -> list[Tensor]:
     """Batches of several sizes; the first has at least two samples: exporters treat 1 as fixed."""
     if example.dim() < 2 or not len(example):
         raise ExportError(
-            f"export: expected a batch of samples as example, got shape {tuple(example.shape)}."
+            f"export: expected example to be a batch of samples, got shape {tuple(example.shape)}."
         )
     several = example if len(example) > 1 else torch.cat([example, example.flip(-1)])
     return [several, example[:1], torch.cat([several, several[:1].flip(-1)])]

@@ -254,7 +254,7 @@ class Evaluator:
         most = float(together.abs().max())
         if not torch.allclose(alone, together[:, -1:], rtol=0, atol=_ROUNDING * most + 1e-9):
             raise RunError(
-                f"{self.method.name}: expected the same scores of a query with and without the "
+                f"{self.method.name}: expected the same scores for a query with and without the "
                 f"other queries of its episode, got different ones. An inductive method classifies "
                 f"every query independently. Set transductive = True in its class, and results "
                 f"will say so."

@@ -132,8 +132,8 @@ def _map_shape(backbone: nn.Module, image_shape: tuple[int, int, int]) -> tuple[
     if not isinstance(features, Tensor) or features.dim() < 2 or len(features) != 1:
         got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ShapeError(
-            f"FewShotNetwork: expected features (1, ...) of an image, got {got}. The backbone must "
-            f"return one tensor."
+            f"FewShotNetwork: expected features of shape (1, ...) for one image, got {got}. The "
+            f"backbone must return one tensor."
         )
     flat = features.flatten(1)
     for map in reversed(maps):

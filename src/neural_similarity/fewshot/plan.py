@@ -232,7 +232,7 @@ def _named(methods: Methods) -> dict[str, FewShotConfig]:
             config = FewShotConfig(method=method) if isinstance(method, str) else method
             if config.method in configs:
                 raise RunError(
-                    f"plan_runs: expected every method once, got {config.method!r} twice. Give "
+                    f"plan_runs: expected every method once, got {config.method!r} twice. Pass the "
                     f"configurations by name: {{'first': config, 'second': other}}."
                 )
             configs[config.method] = config
@@ -241,8 +241,9 @@ def _named(methods: Methods) -> dict[str, FewShotConfig]:
     for name in configs:
         if name == PLAIN or name in ("", ".", "..") or Path(name).name != name:
             raise RunError(
-                f"plan_runs: expected names for folders other than {PLAIN!r}, got {name!r}. The "
-                f"run of each name has a folder, and {PLAIN!r} is that of the shared network."
+                f"plan_runs: expected folder names other than {PLAIN!r}, got {name!r}. Each run "
+                f"has a folder with its name, and {PLAIN!r} is the folder of the shared network. "
+                f"Choose another name."
             )
     return configs
 

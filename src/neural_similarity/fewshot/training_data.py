@@ -90,8 +90,8 @@ class EpisodeLoader:
     def __post_init__(self) -> None:
         if self.config.tasks % self.world.size:
             raise DataError(
-                f"few-shot: expected tasks that can be divided by {self.world.size} processes, got "
-                f"{self.config.tasks}. Every process takes an equal part. Change tasks, or use "
+                f"few-shot: expected tasks that can be divided among {self.world.size} processes, "
+                f"got {self.config.tasks}. Every process takes an equal part. Change tasks, or use "
                 f"fewer processes."
             )
         self._episodes()

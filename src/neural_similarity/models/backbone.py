@@ -170,7 +170,7 @@ def pooled_side(where: str, image_size: int, poolings: int, entry_halvings: int 
     if image_size < least:
         raise ShapeError(
             f"{where}: expected image_size of at least {least}, got {image_size}. {poolings} "
-            f"poolings would leave nothing of it. Enlarge the images, or use a network with fewer "
+            f"poolings would leave no pixels. Enlarge the images, or use a network with fewer "
             f"poolings."
         )
     for _ in range(entry_halvings):

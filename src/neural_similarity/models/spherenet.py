@@ -90,7 +90,8 @@ class SphereNet(Backbone):
         side = pooled_side("SphereNet", image_size, len(widths))
         if not set(attention) <= {1, 2, 3}:
             raise ShapeError(
-                f"SphereNet: expected attention to name poolings 1, 2 and 3, got {attention}."
+                f"SphereNet: expected attention to name some of the poolings 1, 2 and 3, got "
+                f"{attention}."
             )
         stages = []
         for stage, width in enumerate(widths, start=1):

@@ -132,7 +132,7 @@ def _check_options(
     if width is not None and structure != "attention":
         raise ShapeError(
             f"{where}: expected no width for structure {structure!r}, got {width}. It is the width "
-            f"of query and key in 'attention'."
+            f"of query and key in 'attention'. Leave width out."
         )
     if width is not None:
         _check.attention_width(where, width)
@@ -141,13 +141,13 @@ def _check_options(
             if value is not None:
                 raise ShapeError(
                     f"{where}: expected no {what} for structure {structure!r}, got {value!r}. "
-                    f"Attention makes its matrix from the map itself, of any size."
+                    f"Attention computes its matrix from the map itself. Leave {what} out."
                 )
     elif predictor is not None and (structure != "diagonal" or size is not None):
         raise ShapeError(
             f"{where}: expected a predictor with structure 'diagonal' and no size, got structure "
             f"{structure!r} and size {size}. A predictor predicts one parameter at each position "
-            f"of any map. For a matrix from the input use 'attention'."
+            f"of any map. To predict a matrix from the input, use 'attention'."
         )
     elif isinstance(predictor, PredictorConfig) and not isinstance(predictor, PatchConfig):
         raise ShapeError(

@@ -13,7 +13,7 @@ def check_name(where: str, name: object) -> None:
     """Raise unless ``name`` can be part of the keys of a ``state_dict``."""
     if not isinstance(name, str) or not name or "." in name:
         raise AttachError(
-            f"{where}: expected name to be a text without dots, got {name!r}. It becomes part of "
+            f"{where}: expected name to be text without dots, got {name!r}. It becomes part of "
             f"the keys of the state_dict. For example: name='birds'."
         )
 

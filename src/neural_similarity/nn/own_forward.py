@@ -124,7 +124,7 @@ def _watch(module: nn.Conv1d | nn.Conv2d, twin: nn.Module, size: tuple[int, ...]
     if watch.problem:
         raise OwnForwardError(watch.problem)
     if watch.output is None or output is not watch.output:
-        raise OwnForwardError("returns something else than the result of a convolution")
+        raise OwnForwardError("returns something other than the result of a convolution")
     return watch.sides[id(watch.convolved)]
 
 
@@ -159,7 +159,7 @@ class _Watch(TorchFunctionMode):
         self, input: Tensor, pad: Sequence[int], mode: str = "constant", value: Any = None
     ) -> Tensor:
         if id(input) not in self.sides:
-            raise self._refusal("pads something else than its input")
+            raise self._refusal("pads something other than its input")
         if mode != "constant" or value not in (None, 0) or any(zeros < 0 for zeros in pad):
             raise self._refusal(f"pads by {list(pad)} with mode {mode!r} and value {value}")
         pairs = list(zip(pad[::2], pad[1::2], strict=True))[::-1]  # the last axis comes first
@@ -188,13 +188,13 @@ class _Watch(TorchFunctionMode):
         if _modes() != self.modes:
             raise self._refusal("convolves without gradients or under autocast")
         if id(input) not in self.sides:
-            raise self._refusal("convolves something else than its input")
+            raise self._refusal("convolves something other than its input")
         if weight is not module.weight or bias is not module.bias:
-            raise self._refusal("convolves with another weight or bias than the layer's")
+            raise self._refusal("convolves with a weight or bias other than the layer's")
         settings = (self._each(stride), self._each(dilation), groups)
         if settings != (tuple(module.stride), tuple(module.dilation), module.groups):
             raise self._refusal(
-                "convolves with another stride, dilation or groups than the layer's"
+                "convolves with a stride, dilation or groups other than the layer's"
             )
         if padding == "same":
             inner = tuple(map(same_padding, module.kernel_size, module.dilation))

@@ -57,8 +57,9 @@ class StaticPositions(PositionSimilarity):
         if most > _MOST_PARAMETERS:
             raise ShapeError(
                 f"{where}: expected a similarity of at most {_MOST_PARAMETERS:,} parameters, got "
-                f"up to {most:,} for structure {structure.name!r} and size {size}. It grows with "
-                f"the square of the positions. Use a smaller map, 'diagonal', or 'attention'."
+                f"up to {most:,} for structure {structure.name!r} and size {size}. Their number "
+                f"grows with the square of the number of positions. Use a smaller map, 'diagonal', "
+                f"or 'attention'."
             )
         structure.check(self.block, where)
         start = structure.initial(self.block)
@@ -86,8 +87,8 @@ class StaticPositions(PositionSimilarity):
         self.has_warned = True
         warnings.warn(
             f"{self.where}: expected a map of {self.size}, got {size}. The mask is resized "
-            f"bilinearly. There will be no further warning. Create the layer with size={size} to "
-            f"learn for this size.",
+            f"bilinearly. This warning appears only once. Create the layer with size={size} to "
+            f"learn a mask of this size.",
             ResizedMaskWarning,
             stacklevel=2,
         )

@@ -50,7 +50,7 @@ class Span:
             raise ShapeError(
                 f"{where}: expected structure 'diagonal' with over={self.over!r} and "
                 f"similarity_groups={self.groups}, got {structure.label!r}. Groups of channels "
-                f"and kernels have diagonals of their own, not matrices. Use 'diagonal', or "
+                f"and kernels have their own diagonals, not matrices. Use 'diagonal', or "
                 f"over='taps' with one group."
             )
 

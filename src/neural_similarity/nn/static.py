@@ -144,8 +144,8 @@ def _plain_weight(module: nn.Module, name: str, layout: KernelLayout, where: str
             original: Tensor = parametrizations.original
             return original
         raise AttachError(
-            f"{where}: expected a plain {name}, got one with a parametrization from elsewhere. "
-            f"Remove that first, or name the layer in exclude_modules."
+            f"{where}: expected a plain {name}, got one with another parametrization. Remove that "
+            f"first, or name the layer in exclude_modules."
         )
     weight = module._parameters.get(name)
     if weight is None or is_lazy(weight) or tuple(weight.shape) != layout.stored:
@@ -153,8 +153,8 @@ def _plain_weight(module: nn.Module, name: str, layout: KernelLayout, where: str
         got = got if weight is None or is_lazy(weight) else f"one of shape {tuple(weight.shape)}"
         raise AttachError(
             f"{where}: expected {name} to be a parameter of shape {layout.stored}, got {got}. "
-            f"Pruning and old-style weight norm replace it: make them permanent first. A lazy "
-            f"layer needs a first input."
+            f"Pruning and old-style weight norm replace it: make them permanent first. For a "
+            f"lazy layer, call the model once first."
         )
     return weight
 
@@ -165,7 +165,7 @@ def _try_once(parametrization: SimilarityParametrization, weight: Tensor, where:
         result = parametrization(weight)
     if result.shape != weight.shape or result.dtype != weight.dtype:
         raise AttachError(
-            f"{where}: expected structure {parametrization.structure.name!r} to keep a weight of "
+            f"{where}: expected structure {parametrization.structure.name!r} to keep the weight's "
             f"shape {tuple(weight.shape)} and {weight.dtype}, got {tuple(result.shape)} and "
             f"{result.dtype}."
         )

@@ -28,8 +28,9 @@ def check_pattern(where: str, what: str, pattern: object) -> None:
             re.compile(pattern)
         except re.error as error:
             raise AttachError(
-                f"{where}: expected {what} to be a regular expression over whole names, got "
-                f"{pattern!r} ({error}). For names that end alike, give a list: [{pattern!r}]."
+                f"{where}: expected {what} to be a regular expression that matches whole names, "
+                f"got {pattern!r} ({error}). To match the ends of names, pass a list: "
+                f"[{pattern!r}]."
             ) from error
     elif not isinstance(pattern, (list, tuple)) or not all(isinstance(p, str) for p in pattern):
         raise AttachError(

@@ -85,7 +85,7 @@ def similarity_blocks(weight: Tensor, scope: Scope, groups: int = 1) -> tuple[tu
     O, C, *taps = weight.shape
     if groups < 1 or O % groups:
         raise ShapeError(
-            f"effective_weight: expected groups that divide the {O} kernels, got {groups}."
+            f"effective_weight: expected groups to divide the {O} kernels, got {groups}."
         )
     K = prod(taps)
     if scope == "channel":

@@ -36,7 +36,7 @@ __all__ = [
 
 _ALIASES = "aliases"
 _CONTINUE = "continue with --resume"
-_DAMAGED = "The file is damaged. Put it back, or begin a new run."
+_DAMAGED = "The file is damaged. Restore it from a copy, or start a new run."
 _OPTIMIZER_TENSORS: dict[type[torch.optim.Optimizer], set[str]] = {
     torch.optim.SGD: {"momentum_buffer"},
     torch.optim.Adam: {"step", "exp_avg", "exp_avg_sq"},
@@ -96,7 +96,7 @@ def read_weights(path: Path, model: nn.Module) -> dict[str, Any]:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise RunError(
-            f"{path}: expected the weights of this network, got others. "
+            f"{path}: expected the weights of this network, got those of another one. "
             f"{' '.join(str(error).split())}"
         ) from error
     return metadata

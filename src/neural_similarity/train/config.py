@@ -85,7 +85,8 @@ class TrainConfig(Settings):
         for name in ("validation", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise RunError(
-                    f"configuration: expected {name} from 0 to below 1, got {getattr(self, name)}."
+                    f"configuration: expected {name} of at least 0 and below 1, got "
+                    f"{getattr(self, name)}."
                 )
 
     def frozen_steps(self, batches: int) -> int:
@@ -103,8 +104,8 @@ def read_settings(path: Path) -> dict[str, Any]:
         return tomllib.loads(read_regular(path, _LARGEST).decode())
     except (OSError, ValueError, RecursionError) as error:  # ValueError: not TOML, or not UTF-8
         raise RunError(
-            f"configuration: expected TOML in {str(path)!r}, or JSON if it ends in .json, got a "
-            f"file that cannot be read as such ({error})."
+            f"configuration: expected TOML in {str(path)!r}, or JSON if the name ends in .json, "
+            f"got a file that cannot be read as TOML ({error})."
         ) from error
 
 

@@ -54,7 +54,10 @@ def read_runs(folder: Path) -> dict[str, dict[str, Any]]:
     runs = read_json(file, dict[str, dict[str, Any]], RunError)
     for name in runs:
         if name in ("", ".", "..") or not Path(name).name == name or "\0" in name:
-            raise RunError(f"{file}: expected names of folders, got {name!r}. The file is damaged.")
+            raise RunError(
+                f"{file}: expected names of folders, got {name!r}. The file is damaged. Restore it "
+                f"from a copy, or start a new run."
+            )
     return runs
 
 
@@ -117,8 +120,8 @@ def _folders_in(folder: Path) -> Iterator[Path]:
 
 def _busy(folder: Path) -> RunError:
     return RunError(
-        f"{folder}: expected a folder for this process alone, got one that another process trains "
-        f"into or tests in. Wait for it, or choose another --out."
+        f"{folder}: expected a folder that no other process uses, got one that another process "
+        f"is training or testing in. Wait until it has finished, or choose another --out."
     )
 
 

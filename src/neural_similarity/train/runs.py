@@ -83,7 +83,9 @@ class _Start:
     def __post_init__(self) -> None:
         channels = self.in_channels
         if not self.classes or not len(self.mean) == len(self.std) == channels:
-            raise ValueError(f"expected classes, and mean and std of {channels} channel(s)")
+            raise ValueError(
+                f"expected at least one class, and mean and std with {channels} value(s) each"
+            )
         if min(self.std) <= 0:
             raise ValueError("expected std above 0")
 
@@ -115,7 +117,9 @@ class RunFolder(Generic[_Config]):
             raise RunError(f"{path}: expected the folder of a run, got none.")
         if (path / COMPARISON).is_file():
             names = ", ".join(str(path / name) for name in run_names(path))
-            raise RunError(f"{path}: expected one run, got a folder of several: {names}.")
+            raise RunError(
+                f"{path}: expected one run, got a folder of several: {names}. Choose one of them."
+            )
         if not file.is_file():
             _check_not_adapted(path, COMMANDS[kind])
             raise RunError(
@@ -138,8 +142,9 @@ class RunFolder(Generic[_Config]):
             known = type(self).open(self.folder).config
             if differing := _differing(known, self.config):
                 raise RunError(
-                    f"{self.folder}: expected the settings the run began with, got others for "
-                    f"{', '.join(differing)}. Leave them out to continue, or choose another --out."
+                    f"{self.folder}: expected the settings the run began with, got different "
+                    f"values for {', '.join(differing)}. Leave them out to continue, or choose "
+                    f"another --out."
                 )
         elif force:
             check_replaceable(self.folder)
@@ -197,7 +202,7 @@ class RunFolder(Generic[_Config]):
         file = self.folder / f"{which}.safetensors"
         if not file.is_file():
             raise RunError(
-                f"{self.folder}: expected {file.name}, got a run without one. It was stopped too "
+                f"{self.folder}: expected {file.name}, got a run without it. It was stopped too "
                 f"early. Continue with: {COMMANDS[self.config.kind]} --resume --out {self.folder}."
             )
         return file
@@ -214,15 +219,15 @@ class RunFolder(Generic[_Config]):
     def _other_data(self, got: object, known: object) -> RunError:
         return RunError(
             f"{self.folder}: expected the data the run began with, got different data for "
-            f"{self.config.data!r} (fingerprint {got}, not {known}). Restore the first data, or "
-            f"start a new run."
+            f"{self.config.data!r} (fingerprint {got}, not {known}). Restore the original data, "
+            f"or start a new run."
         )
 
     def _starts(self) -> list[dict[str, Any]]:
         file = self.folder / "environment.json"
         if not file.is_file():
             return []
-        advice = "Put the file back, or begin a new run."
+        advice = "Restore the file from a copy, or start a new run."
         starts = read_json(file, list[dict[str, Any]], RunError, advice)
         for start in starts:  # one for each time the run was started
             build(_Start, start, file, RunError, advice, others=True)
@@ -282,7 +287,7 @@ class Run(RunFolder[TrainConfig]):
         if not {"train", "test"} <= copies.keys():
             raise RunError(
                 f"{self.folder}: expected fingerprints of train and test in environment.json, got "
-                f"{copies}. Put the file back, or begin a new run."
+                f"{copies}. Restore the file from a copy, or start a new run."
             )
         during_training, *others = unseen_splits(self.config)
         if not others or split == during_training:
@@ -296,8 +301,8 @@ def _check_not_adapted(folder: Path, command: str) -> None:
         onnx = folder / "model.onnx"
         export = f"; {onnx} is its export" if onnx.is_file() else ""
         raise RunError(
-            f"{folder}: expected a run of {command}, got a classifier of nsl adapt. It is for `nsl "
-            f"predict {folder} IMAGE...`{export}."
+            f"{folder}: expected a run of {command}, got a classifier from nsl adapt. Use it with "
+            f"`nsl predict {folder} IMAGE...`{export}."
         )
 
 
@@ -348,8 +353,8 @@ def check_comparison(
     same = known.keys() == wanted.keys()
     if not same or any(_differing(known[name], wanted[name]) for name in known):
         raise RunError(
-            f"{folder}: expected the settings the runs began with, got others. Leave them out to "
-            f"continue, or choose another --out."
+            f"{folder}: expected the settings the runs began with, got different ones. Leave them "
+            f"out to continue, or choose another --out."
         )
 
 

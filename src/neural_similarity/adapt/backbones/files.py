@@ -69,15 +69,15 @@ def network_source(
     if any(static_by_name(part) for part in module.modules()):
         raise AttachError(
             "save_backbone: expected a network without static similarities, got one with them. "
-            "Merge them first: that changes no output."
+            "Merge them first: this does not change the output."
         )
     attached = [part for part in module.modules() if similarities_by_name(part)]
     names = {name for part in attached for name in similarities_by_name(part)}
     if names - {DEFAULT_NAME} or not all(map(active_name, attached)):
         raise AttachError(
-            f"save_backbone: expected one active similarity of the name {DEFAULT_NAME!r}, got "
-            f"{sorted(names)}. A backbone file has no names. Attach under the default name, or "
-            f"activate it with set_similarity."
+            f"save_backbone: expected one active similarity named {DEFAULT_NAME!r}, got "
+            f"{sorted(names)}. A backbone file does not store names. Attach under the default "
+            f"name, or activate it with set_similarity."
         )
     dynamic = {n: m for n, m in module.named_modules() if isinstance(m, DynamicLayer)}
     configs = [getattr(layer, "config", None) for layer in dynamic.values()]
@@ -86,8 +86,9 @@ def network_source(
         config = configs[0]
         if not isinstance(config, DynamicSimilarity) or any(c is not config for c in configs):
             raise AttachError(
-                "save_backbone: expected dynamic similarities of a single attach, got several "
-                "configurations. A file cannot describe them."
+                "save_backbone: expected dynamic similarities from a single call of attach, got "
+                "several configurations. A backbone file can describe only one. Attach them with "
+                "a single call."
             )
         similarity = {**config.to_config(), "layers": sorted(dynamic)}
     source = {
@@ -199,7 +200,7 @@ def write_described(
 def read_description(path: Path, kind: str) -> dict[str, Any]:
     """The description in a file of :func:`write_described`."""
     if not path.is_file():
-        raise FileFormatError(f"{path}: expected a file, got no file of this name.")
+        raise FileFormatError(f"{path}: expected a file, got no file with this name.")
     text = read_metadata(path, FileFormatError, "a safetensors file")
     described = {
         name: parse_json(value, f"{path}, {name!r}", FileFormatError)
@@ -207,8 +208,8 @@ def read_description(path: Path, kind: str) -> dict[str, Any]:
     }
     if described.get("kind") != kind or described.get("version") != _VERSION:
         raise FileFormatError(
-            f"{path}: expected a file of kind {kind!r}, version {_VERSION}, got "
-            f"{described.get('kind')!r}, {described.get('version')!r}. Another program or a newer "
-            f"version wrote it."
+            f"{path}: expected a file of kind {kind!r}, version {_VERSION}, got kind "
+            f"{described.get('kind')!r}, version {described.get('version')!r}. Another program or "
+            f"a newer version of this library wrote it. Use another file, or update this library."
         )
     return described

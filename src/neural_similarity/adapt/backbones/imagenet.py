@@ -43,6 +43,7 @@ def _weights(name: str) -> PretrainedWeights:
     if weights is None:
         raise UnknownNameError(
             f"backbone: expected a network with pretrained weights, one of "
-            f"{list_models(pretrained=True)}, got {name!r}. Name the folder of a run of it instead."
+            f"{list_models(pretrained=True)}, got {name!r}. Choose one of them, or name the folder "
+            f"of a run."
         )
     return weights

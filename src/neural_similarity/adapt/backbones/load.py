@@ -121,7 +121,7 @@ def rebuild(
         return build_timm(described.name, described.classifier)
     raise RunError(
         f"load: expected the backbone {described.name!r} as an argument, got none. It runs code "
-        f"that is not in the file. Name it as backbone (--backbone)."
+        f"that is not in the file. Pass it as backbone (--backbone)."
     )
 
 
@@ -139,8 +139,8 @@ def _spec(spec: str | os.PathLike[str]) -> str:
     if isinstance(spec, str | os.PathLike):
         return str(spec)
     raise RunError(
-        f"backbone: expected {_FORMS}, got an object of class {type(spec).__name__}. Pass a module "
-        f"as FeatureExtractor(module, Preprocessing(image_size, mean, std)) of "
+        f"backbone: expected {_FORMS}, got an object of class {type(spec).__name__}. Wrap a module "
+        f"as FeatureExtractor(module, Preprocessing(image_size, mean, std)), both from "
         f"neural_similarity.adapt."
     )
 
@@ -150,7 +150,7 @@ def _load(name: str, changes: Mapping[str, Any], classifier: str | None) -> Feat
     if classifier is not None and (by_name or shipped.is_file() or Path(name).exists()):
         raise RunError(
             f"backbone: expected no classifier with {name!r}, got {classifier!r}. Its classifier "
-            f"is removed already. Name one only for a network of timm or of a function."
+            f"is already removed. Name one only for a network from timm or from a function."
         )
     if by_name:
         return extractor_from_weights(name, changes.get("image_size"))

@@ -52,8 +52,8 @@ def check_finite(features: Tensor) -> Tensor:
     if bad:
         raise RunError(
             f"backbone: expected finite features, got NaN or infinity for {bad} of {len(features)} "
-            f"image(s). Its weights may come from training that diverged, or the images may have "
-            f"another scale than its training images. Check its weights, and mean and std "
+            f"image(s). Its weights may come from training that diverged, or the images may be "
+            f"scaled differently from its training images. Check its weights, and mean and std "
             f"(--mean, --std), or use another backbone (--backbone)."
         )
     return features

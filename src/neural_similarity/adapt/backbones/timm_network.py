@@ -22,7 +22,7 @@ def extractor_from_timm(name: str, classifier: str | None) -> FeatureExtractor:
         module = timm.create_model(name, pretrained=True)
     except RuntimeError as error:
         raise UnknownNameError(
-            f"timm:{name}: expected the name of a network of timm, got an unknown one ({error})."
+            f"timm:{name}: expected the name of a timm network, got an unknown one ({error})."
         ) from error
     config = timm.data.resolve_model_data_config(module)
     channels, *sides = config["input_size"]

@@ -115,8 +115,8 @@ def _import_hint(module: str, error: Exception) -> str:
     if not f"{module}.".startswith(f"{error.name}."):
         return f" Install {error.name}, or add its folder to PYTHONPATH."
     return (
-        f" It was looked for in {Path.cwd()} and on Python's path. Start in the folder that has "
-        f"{error.name.partition('.')[0]}, or add that folder to PYTHONPATH."
+        f" It is neither in {Path.cwd()} nor on Python's path. Run this in the folder that "
+        f"contains {error.name.partition('.')[0]}, or add that folder to PYTHONPATH."
     )
 
 

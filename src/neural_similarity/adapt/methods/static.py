@@ -75,8 +75,8 @@ class StaticOptions:
         if isinstance(self.layers, int | float) and not 0 < self.layers <= 1:
             raise RunError(
                 f"StaticOptions: expected layers to be a share above 0 and at most 1, got "
-                f"{self.layers!r}. It is the share of the layers, counted from the last one. Names "
-                f"of layers are text."
+                f"{self.layers!r}. A number is the share of the layers, counted from the last one. "
+                f"Pass names of layers as text."
             )
 
     def similarity(self, layers: str | list[str] | tuple[str, ...] | None) -> StaticSimilarity:
@@ -232,7 +232,7 @@ def static_options(method: str, **changes: Any) -> StaticOptions:
     if changes and method != "static":
         raise RunError(
             f"adapt: expected {', '.join(changes)} only with method 'static', got method "
-            f"{method!r}. Other methods tune no similarity. Choose method 'static', or leave "
+            f"{method!r}. Other methods do not tune a similarity. Choose method 'static', or leave "
             f"{'it' if len(changes) == 1 else 'them'} out."
         )
     if "structure" in changes:

@@ -153,7 +153,7 @@ class _Stored:
         """Which stored values contradict each other, in words; None if none do."""
         n_way, images = len(self.confusion), len(self.predicted)
         if any(len(row) != n_way for row in self.confusion):
-            return f"'confusion' with equal rows, got {self.confusion}"
+            return f"'confusion' with {n_way} values per row, got {self.confusion}"
         if len(self.confidence) != images:
             return f"a confidence for each of {images} images, got {len(self.confidence)}"
         if any(not NEVER <= one < n_way for one in self.predicted):

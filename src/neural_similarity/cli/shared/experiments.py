@@ -72,7 +72,7 @@ def load_experiments() -> Experiments:
     is_clone = Path(neural_similarity.__file__).resolve().parents[1] == root / "src"
     if not (is_clone and (folder / "reproduce.py").is_file()):
         raise RunError(
-            f"nsl reproduce: expected a clone of the repository around the library, got none in "
+            f"nsl reproduce: expected the library to be in a clone of the repository, got none in "
             f"{root}. The package does not contain the experiments. Clone the repository, install "
             f"it with pip install -e '.[all]', and run this again."
         )
@@ -81,8 +81,8 @@ def load_experiments() -> Experiments:
         places = [Path(place).resolve() for place in package.__path__]
         if places != [folder]:  # it was already imported from elsewhere
             raise RunError(
-                f"nsl reproduce: expected the experiments in {folder}, got another module of that "
-                f"name ({', '.join(map(str, places))}). It hides ours. Run this in a process of "
-                f"its own."
+                f"nsl reproduce: expected the experiments in {folder}, got another module with "
+                f"that name ({', '.join(map(str, places))}). It hides the experiments. Run this in "
+                f"a separate process."
             )
         return cast(Experiments, importlib.import_module("experiments.reproduce"))

@@ -46,7 +46,7 @@ def writing(where: str, target: Path) -> Iterator[None]:
         raise
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "Free some space" if full else "Choose a folder that can be written (--data-dir)"
+        advice = "Free some space" if full else "Choose a writable folder (--data-dir)"
         # What mkdir raises if a file is where a folder should be.
         taken = isinstance(error, FileExistsError)
         reason = "a file in place of its folder" if taken else error.strerror or error
@@ -73,8 +73,9 @@ def _locked(part: Path) -> FileIO:
     if not try_lock(file.fileno()):
         file.close()
         raise FetchError(
-            f"fetch: expected {part} for this process alone, got one that is being written. "
-            f"Another process fetches the same file. Wait for it, then run the command again."
+            f"fetch: expected {part} to be unused, got one that another process is writing. That "
+            f"process is fetching the same file. Wait until it has finished, then run the command "
+            f"again."
         )
     return file
 

@@ -68,7 +68,7 @@ def unpack(
             raise FetchError(
                 f"unpack: expected {archive} to hold a folder {target.name!r}, got "
                 f"{', '.join(map(repr, tops[:5])) or 'nothing'}. It is another archive. Fetch it "
-                f"again, or look where it comes from."
+                f"again, or check where it comes from."
             )
         with writing("unpack", target), whole_folder(target, check) as folder:
             for path, member in found:
@@ -100,7 +100,7 @@ def _members(archive: Path) -> Iterator[Iterator[_Member]]:
                 yield _of_tar(tar)
     except _DAMAGED as error:
         raise FetchError(
-            f"unpack: expected {archive} to be a whole tar or zip file, got {_kind(archive)} "
+            f"unpack: expected {archive} to be a complete tar or zip file, got {_kind(archive)} "
             f"({str(error) or type(error).__name__}). Nothing was unpacked. Remove it and fetch "
             f"it again."
         ) from error
@@ -154,9 +154,9 @@ def _checked(
         )
         if wrong:
             raise FetchError(
-                f"unpack: expected only files and folders below their own folder in {archive}, got "
-                f"{member.name!r}, which is {wrong}. Nothing was unpacked. Do not trust this "
-                f"archive; remove it."
+                f"unpack: expected {archive} to hold only plain files and folders inside its own "
+                f"folder, got {member.name!r}, which is {wrong}. Nothing was unpacked. Do not "
+                f"trust this archive; remove it."
             )
         total += member.size
         if total > limit:

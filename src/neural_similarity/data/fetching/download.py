@@ -172,7 +172,9 @@ class _DroppedError(Exception):
 
 def _is_there(url: str, target: Path, checksum: str, replace: bool) -> bool:
     if urlsplit(url).scheme not in ("https", "http", "file"):
-        raise FetchError(f"fetch: expected an address with https, http or file, got {url!r}.")
+        raise FetchError(
+            f"fetch: expected an address that begins with https, http or file, got {url!r}."
+        )
     if not target.exists():
         return False
     got = digest(target, checksum) if target.is_file() else "a folder"
@@ -254,9 +256,9 @@ def _opened(request: Request, target: Path, file: FileIO) -> Iterator[Any]:
         if isinstance(error.reason, _FINAL) or request.type == "file":
             reason = getattr(error.reason, "strerror", None) or error.reason
             raise FetchError(
-                f"fetch: expected an answer from {request.full_url}, got: {reason}. Is there a "
-                f"network, and does it need a proxy (https_proxy)? Run the command again later, or "
-                f"{_by_hand(target)}."
+                f"fetch: expected an answer from {request.full_url}, got: {reason}. Check the "
+                f"network connection, and the proxy if you need one (https_proxy). Run the command "
+                f"again later, or {_by_hand(target)}."
             ) from error
         raise _DroppedError(str(error.reason)) from error
     except (OSError, HTTPException) as error:
@@ -291,8 +293,8 @@ def _check_size(
         return
     raise FetchError(
         f"fetch: expected {size:,} bytes at {url}, got {total:,} ({headers.get_content_type()}). "
-        f"Another file, or a page of a proxy, stands there. Look in a browser and "
-        f"{_by_hand(target)}."
+        f"The server sent another file, or a proxy sent a page of its own. Open the address in a "
+        f"browser and {_by_hand(target)}."
     )
 
 
@@ -303,8 +305,8 @@ def _refuse(url: str, target: Path, part: Path, checksum: str, got: str) -> NoRe
     size = part.stat().st_size
     part.unlink()
     raise FetchError(
-        f"fetch: expected {url} with {checksum}, got {got} ({size:,} bytes{page}). What came was "
-        f"removed. Run the command again; if that does not help, {_by_hand(target)}."
+        f"fetch: expected {url} with {checksum}, got {got} ({size:,} bytes{page}). The download "
+        f"was removed. Run the command again; if that does not help, {_by_hand(target)}."
     )
 
 

@@ -69,7 +69,7 @@ def get_data(
         info = dataset_info(name)
         raise FetchError(
             f"data get: expected a data set that can be fetched, got {name!r}. {info.by_hand} "
-            f"Its place below {root}: {info.layout}."
+            f"Arrange the files below {root} like this: {info.layout}."
         )
     # Everything is checked before anything is fetched, so that errors come early.
     wanted = [file for file in source.files if force or not _is_done(source, file, root)]

@@ -149,13 +149,13 @@ class _Reader:
     def append(self, items: Iterable[Any]) -> None:
         target = self.stack[-1]
         if not isinstance(target, list):
-            raise _refused(f"to append to {type(target).__name__}")
+            raise _refused(f"appending to {type(target).__name__}")
         target += _checked("a list", items)
 
     def set_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if not isinstance(target, dict):
-            raise _refused(f"to set an item of {type(target).__name__}")
+            raise _refused(f"setting an item of {type(target).__name__}")
         for key, value in zip(items[::2], items[1::2], strict=True):
             (word,) = _checked("a dictionary", [key], (str, bytes, int))
             target[word] = _checked("a dictionary", [value], (*_SCALARS, list, _Array))[0]
@@ -183,7 +183,7 @@ class _Reader:
         (state,) = self.take(1)
         target = self.stack[-1]
         if not isinstance(target, _DType | _Array):
-            raise _refused(f"to set the state of {type(target).__name__}")
+            raise _refused(f"setting the state of {type(target).__name__}")
         if isinstance(target, _Array):
             target.values = _array(*state)
         else:  # the other parts of its state could make it another dtype
@@ -262,7 +262,7 @@ def _call(function: Any, arguments: Any) -> Any:
         if arguments[0] is not _NDARRAY:
             raise _refused("an array of another class")
         return _Array()
-    raise _refused("a call of something else than a function")
+    raise _refused("a call of something other than a function")
 
 
 def _array(version: Any, shape: Any, dtype: Any, is_fortran: Any, content: Any) -> np.ndarray:
@@ -270,7 +270,7 @@ def _array(version: Any, shape: Any, dtype: Any, is_fortran: Any, content: Any) 
     if isinstance(content, str):  # Python 2 did not tell bytes from text
         content = content.encode("latin1")
     if not (isinstance(dtype, _DType) and isinstance(content, bytes)):
-        raise _refused("an array of something else than numbers")
+        raise _refused("an array of something other than numbers")
     if not (isinstance(shape, tuple) and all(type(side) is int and side >= 0 for side in shape)):
         raise _refused("an array without a shape")
     kind = np.dtype(dtype.order + dtype.name)

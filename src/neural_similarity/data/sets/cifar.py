@@ -104,13 +104,15 @@ def _batch(path: Path, files: _Files) -> tuple[np.ndarray, np.ndarray]:
     if not (isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 2):
         raise DataError(f"{path}: expected 'data' to be rows of bytes, got {_kind(pixels)}.")
     if pixels.shape[1] != 3 * 32 * 32:
-        raise DataError(f"{path}: expected images of 3 × 32 × 32, got rows of {pixels.shape[1]}.")
+        raise DataError(
+            f"{path}: expected images of 3 × 32 × 32, got rows of {pixels.shape[1]} bytes."
+        )
     if not (isinstance(labels, list) and len(labels) == len(pixels)):
         raise DataError(
             f"{path}: expected {files.labels!r} to list {len(pixels)} labels, got {_kind(labels)}."
         )
     if not all(isinstance(n, int) and 0 <= n < files.classes for n in labels):
-        raise DataError(f"{path}: expected labels from 0 to {files.classes - 1}, got others.")
+        raise DataError(f"{path}: expected labels from 0 to {files.classes - 1}, got other values.")
     return pixels.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
 
 

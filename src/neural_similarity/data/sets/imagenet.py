@@ -30,7 +30,7 @@ def _load_imagenet(request: Request) -> ImageSet:
     root = next((root for root in roots if (root / request.split).is_dir()), None)
     if root is None:
         places = " or ".join(str(root / request.split) for root in roots)
-        raise missing(INFO, f"expected folders WNID in {places}, got no such folder")
+        raise missing(INFO, f"expected class folders (WNID) in {places}, got no such folder")
     return read_split(request, root, request.split, request.image_size or 224)
 
 

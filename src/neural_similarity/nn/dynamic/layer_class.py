@@ -55,7 +55,9 @@ def _subclass_version(module: nn.Module, where: str) -> type[DynamicLayer]:
     if not isinstance(module, _CONVOLUTIONS) or parametrize.is_parametrized(module):
         raise _no_version(module, where)
     if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
-        raise _no_version(module, where, ", whose shape is not known yet. It needs a first input")
+        raise _no_version(
+            module, where, ", whose shape is not known yet. Call the model once first"
+        )
     _own_padding(module, where)
     return _version_of(type(module))
 
@@ -113,9 +115,9 @@ def _refuse_hooked_forward(module: nn.Module, where: str) -> None:
     if "forward" in vars(module):
         raise AttachError(
             f"{where}: expected a layer whose forward is that of its class, got a "
-            f"{type(module).__name__} with a forward of its own in the instance. Libraries that "
-            f"hook into layers set one, and it would bypass the dynamic similarity. Remove the "
-            f"hook, attach, and hook again; or name the layer in exclude_modules."
+            f"{type(module).__name__} with its own forward in the instance. Libraries that hook "
+            f"into layers set one, and it would bypass the dynamic similarity. Remove the hook, "
+            f"attach, then hook again; or name the layer in exclude_modules."
         )
 
 
@@ -135,5 +137,5 @@ def _no_version(module: nn.Module, where: str, why: str = "") -> AttachError:
     choices = ", ".join(stock.__name__ for stock in _DYNAMIC)
     return AttachError(
         f"{where}: expected a layer that has a dynamic version ({choices}), got "
-        f"{type(module).__name__}{why}. Name the layer in exclude_modules."
+        f"{type(module).__name__}{why}. To skip this layer, name it in exclude_modules."
     )

@@ -169,8 +169,8 @@ class DynamicLinear(DynamicLayer, nn.Linear):
             return super().forward(input)
         if input.is_nested:
             raise ShapeError(
-                "DynamicLinear: expected a tensor with padding, got a nested one. In an "
-                "nn.TransformerEncoder set use_nested_tensor to False."
+                "DynamicLinear: expected a padded tensor, got a nested one. In an "
+                "nn.TransformerEncoder, set use_nested_tensor to False."
             )
         predictor = self.prediction("predictor")
         flat = input.reshape(-1, self.in_features)

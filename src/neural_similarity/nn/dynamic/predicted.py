@@ -218,7 +218,7 @@ def _predicted_start(structure: Structure, block: Block) -> tuple[str, Tensor]:
         raise ShapeError(
             f"predictor: expected a structure with one tensor of parameters, got "
             f"{structure.name!r} with {len(numbers)} ({', '.join(numbers)}). A dynamic similarity "
-            f"predicts one tensor. Let initial return one tensor, or use a static similarity."
+            f"predicts one tensor. Make initial return one tensor, or use a static similarity."
         )
     ((name, start),) = numbers.items()
     return name, start

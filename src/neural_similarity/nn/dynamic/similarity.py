@@ -109,8 +109,8 @@ class DynamicSimilarity:
         if self.shared and not isinstance(self.predictor, PatchConfig):
             raise AttachError(
                 f"DynamicSimilarity: expected a PatchPredictor or ConvPredictor with shared=True, "
-                f"got {type(self.predictor).__name__}. Only predictors from patches are shared: "
-                f"the others are small. Leave shared out."
+                f"got {type(self.predictor).__name__}. Only predictors that read patches can be "
+                f"shared: the others are small. Leave shared out."
             )
 
     @property

@@ -100,8 +100,9 @@ class PairNetwork(PredictorNetwork):
         self.width = config.channels or self.source_channels
         if self.width % groups:
             raise ShapeError(
-                f"PairPredictor: expected similarity_groups that divide the {self.width} channels "
-                f"that are compared, got {groups}. Each group compares its own. Change channels."
+                f"PairPredictor: expected similarity_groups to divide the {self.width} channels "
+                f"that are compared, got {groups}. Each group compares its own channels. Change "
+                f"channels or similarity_groups."
             )
         self.embedding: nn.Module = nn.Identity()
         if config.channels is not None:

@@ -46,7 +46,7 @@ class PointwiseConfig(PredictorConfig):
             raise ShapeError(
                 f"{where}: expected start='random' and gate='none' with residual=False, got "
                 f"start={self.start!r} and gate={self.gate!r}. A gate keeps M near the identity, "
-                f"and from zero M would not move. Use residual=True, or change both."
+                f"and an M that starts at zero would stay there. Use residual=True, or change both."
             )
 
 

@@ -99,8 +99,8 @@ def _load() -> Kernels | None:
         return Kernels(**{name: getattr(operators, name).default for name in names})
     except Exception as error:  # however a compiler or a loader fails, there is another path
         warnings.warn(
-            f"neural_similarity: no compiled operator, the slower pure PyTorch path is used "
-            f"instead (NEURAL_SIMILARITY_COMPILED=0 silences this): {_reason(error)}",
+            f"neural_similarity: the compiled operators are not available, so the slower pure "
+            f"PyTorch path is used (NEURAL_SIMILARITY_COMPILED=0 silences this): {_reason(error)}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -171,7 +171,9 @@ def _build(path: Path, flags: tuple[str, ...]) -> None:
 
     compiler = _compiler()
     _LOGGER.warning(
-        "neural_similarity: building the compiled operators, once, up to a minute (%s)", path
+        "neural_similarity: building the compiled operators; this happens once and takes up to a "
+        "minute (%s)",
+        path,
     )
     with scratch_folder(path.parent) as scratch:
         built = scratch / path.name

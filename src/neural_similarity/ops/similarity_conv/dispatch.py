@@ -55,7 +55,8 @@ def choose(input: Tensor) -> Kernels:
         if path.serves(input) and (kernels := path.load(input)) is not None:
             return kernels
     raise RuntimeError(
-        f"similarity_conv2d: expected a path for {input.dtype} on {input.device}, got none."
+        f"similarity_conv2d: expected an implementation for {input.dtype} on {input.device}, got "
+        f"none."
     )
 
 

@@ -46,7 +46,7 @@ def check_trusted(path: Path) -> None:
     if not _is_ours(state):
         raise _distrust(path, "it belongs to another user")
     if os.name == "posix" and state.st_mode & _OTHERS:
-        raise _distrust(path, "others may write to it (chmod go-w allows it to you alone)")
+        raise _distrust(path, "others may write to it (chmod go-w prevents this)")
 
 
 def _check_parent(parent: Path) -> None:
@@ -93,6 +93,6 @@ def _home() -> Path | None:
 
 def _distrust(path: Path, reason: str) -> OSError:
     return OSError(
-        f"{path}: expected what only this user can write, got what another could have: {reason}. "
-        f"Code from there is not run. Set NEURAL_SIMILARITY_CACHE to a folder of your own"
+        f"{path}: expected a path that only this user can write to, got one that is not safe: "
+        f"{reason}. Code from there is not run. Set NEURAL_SIMILARITY_CACHE to a folder of your own"
     )

@@ -120,8 +120,8 @@ def fit_laplace(
     mean, deviation = (part.to(rows.device, torch.float64) for part in prior)
     if mean.shape != (rows.shape[-1] + 1,):
         raise ShapeError(
-            f"fit_laplace: expected a prior of {rows.shape[-1] + 1} numbers, one a feature and one "
-            f"for the bias, got {tuple(mean.shape)}. It must come from a classifier of these "
+            f"fit_laplace: expected a prior of {rows.shape[-1] + 1} numbers, one per feature and "
+            f"one for the bias, got {tuple(mean.shape)}. It must come from a classifier of these "
             f"features."
         )
     X = nn.functional.pad(rows.reshape(-1, *rows.shape[-2:]).double(), (0, 1), value=1.0)

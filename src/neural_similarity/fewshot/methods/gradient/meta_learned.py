@@ -145,9 +145,9 @@ class MetaLearned(Method):
             head = network.head
             if not isinstance(head, nn.Linear) or head.out_features != n_way:
                 raise ShapeError(
-                    f"{self.name}: expected episodes of {getattr(head, 'out_features', 0)} ways, "
-                    f"got {n_way}. The start of the classifier was learned for that many. Use as "
-                    f"many ways as in training, or train with start='zero' or 'prototypes'."
+                    f"{self.name}: expected episodes with {getattr(head, 'out_features', 0)} ways, "
+                    f"got {n_way}. The initial classifier was learned for that many classes. Use "
+                    f"as many ways as in training, or train with start='zero' or 'prototypes'."
                 )
             return _apart(head.weight), _apart(head.bias)
         if self.start == "prototypes":

@@ -68,8 +68,8 @@ def transformed(network: FewShotNetwork, features: Tensor, transform: Transform)
         if network.base_mean is None:
             raise RunError(
                 "transformed: expected the mean feature of the base images for 'cl2n', got none. "
-                "Features are centred by it. Set network.base_mean to mean_feature(...) of the "
-                "base classes, or use 'l2n'."
+                "It is subtracted from all features. Set network.base_mean to mean_feature(...) of "
+                "the base classes, or use 'l2n'."
             )
         features = features - network.base_mean.to(features)
     return features if transform == "un" else F.normalize(features, dim=-1)

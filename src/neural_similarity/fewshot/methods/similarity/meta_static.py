@@ -59,7 +59,7 @@ class MetaSimilarity(MetaLearned):
         if self.fixed_classifier and self.start == "zero":
             raise RunError(
                 f"{self.name}: expected start 'prototypes' or 'learned' with fixed_classifier, got "
-                f"'zero'. A classifier of zeros that does not move classifies nothing."
+                f"'zero'. A classifier that stays at zero classifies nothing."
             )
 
     def build(
