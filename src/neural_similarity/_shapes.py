@@ -15,17 +15,23 @@ K       taps of a kernel, ``kh * kw``; tap k is row ``k // kw``, column ``k % kw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import index
 
 __all__ = ["output_size", "pair", "same_padding", "strided_same_padding"]
 
 
 def pair(value: int | Sequence[int]) -> tuple[int, int]:
-    """``3`` means ``(3, 3)``, as everywhere in PyTorch."""
+    """``3`` and ``(3,)`` mean ``(3, 3)``, as everywhere in PyTorch."""
     if isinstance(value, int):
         return (value, value)
-    first, second = value
-    return (first, second)
+    try:
+        values = [index(one) for one in value] if isinstance(value, Iterable) else [index(value)]
+    except TypeError:
+        values = []
+    if len(values) not in (1, 2):
+        raise ValueError(f"expected a whole number or two of them, got {value!r}.")
+    return (values[0], values[-1])
 
 
 def output_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from neural_similarity import ShapeError
 from neural_similarity.models.resnet import ResNet
 
 
@@ -37,3 +38,9 @@ def test_written_out(stem, depth, widths):
             z = conv_norm(z, block.conv2, block.bn2, 1)
             y = (z + shortcut(y, block, width, stride, stem)).relu()
     torch.testing.assert_close(model(x), F.linear(y.mean((2, 3)), model.fc.weight, model.fc.bias))
+
+
+def test_zeros_cannot_take_the_place_of_fewer_channels():
+    with pytest.raises(ShapeError, match=r"do not fall with stem 'cifar', got \(16, 8\)"):
+        ResNet(5, depth=6, widths=(16, 8), stem="cifar")
+    ResNet(5, depth=6, widths=(16, 8), stem="imagenet")

@@ -83,7 +83,7 @@ def test_networks_that_do_not_fit():
         ns.create_model("spherenet9", image_size=7)
     with pytest.raises(ns.ShapeError, match="SelfAttention2d: expected a width of at least 1"):
         SelfAttention2d(8, width=0)
-    with pytest.raises(ns.ShapeError, match=r"poolings 1, 2 and 3, got \(0,\)"):
+    with pytest.raises(ns.ShapeError, match=r"poolings 1 to 3, got \(0,\)"):
         SphereNet(10, attention=(0,))
     model = SphereNet(10, image_size=8, widths=(4, 4, 4), hidden=4)
     with pytest.raises(ns.ShapeError, match=r"\('N', 3, 8, 8\), got \(1, 3, 16, 16\)"):

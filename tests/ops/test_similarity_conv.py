@@ -1,5 +1,6 @@
 """The operation against the paper's definition, and its properties."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -274,3 +275,26 @@ def test_an_unknown_padding_lists_the_choices():
         similarity_conv2d(
             torch.zeros(1, 1, 3, 3), torch.zeros(1, 1, 3, 3), torch.ones(9), padding="sam"
         )
+
+
+@pytest.mark.parametrize(
+    "stride", [np.int64(2), (2,), [2, 2], np.array([2, 2]), torch.Size([2, 2])]
+)
+def test_sizes_may_be_what_a_convolution_accepts(stride):
+    input, weight, similarity = torch.randn(1, 2, 7, 8), torch.randn(3, 2, 3, 3), torch.rand(9)
+    expected = similarity_conv2d(input, weight, similarity, stride=(2, 2))
+    assert torch.equal(similarity_conv2d(input, weight, similarity, stride=stride), expected)
+
+
+@pytest.mark.parametrize("stride", [2.0, (2, 2, 2), (), "same", None])
+def test_other_sizes_are_named(stride):
+    with pytest.raises(ValueError, match="expected a whole number or two of them, got"):
+        similarity_conv2d(
+            torch.randn(1, 2, 7, 8), torch.randn(3, 2, 3, 3), torch.rand(9), stride=stride
+        )
+
+
+def test_a_static_similarity_has_the_dtype_of_the_others_too():
+    input, weight = torch.randn(1, 2, 7, 8), torch.randn(3, 2, 3, 3)
+    with pytest.raises(ShapeError, match="with the same floating-point dtype"):
+        similarity_conv2d(input, weight, torch.rand(9).double())

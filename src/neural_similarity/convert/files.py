@@ -16,7 +16,8 @@ from ..errors import AttachError, FileFormatError
 from ..nn.inventory import active_name, similarities_by_name
 from ..nn.names import DEFAULT_NAME, check_name
 from ..nn.positions import PositionSimilarity
-from .attach import refuse_shared_weights
+from ..nn.static import StaticSimilarity
+from .attach import stock_weights
 from .file_fit import config_of, refuse_misfits, similarity_of
 from .file_format import (
     Config,
@@ -27,6 +28,7 @@ from .file_format import (
     tensors_of,
     write_file,
 )
+from .shared_weights import refuse_shared_weights
 from .switch import check_attached, list_similarities, set_similarity
 from .wrappers import unwrapped
 
@@ -74,11 +76,13 @@ def save_similarity(
             configs.append(config)
         place = next(i for i, other in enumerate(configs) if other is config)
         table[path_in_model] = {"attachment": place, "fingerprint": fingerprint(module)}
-    tensors = {
-        key: tensor.detach().cpu().clone().contiguous()
+    own = {
+        key: tensor
         for path_in_model, (own_name, module) in layers.items()
         for key, tensor in tensors_of(path_in_model, similarities_by_name(module)[own_name])
     }
+    _refuse_meta("save_similarity", own)
+    tensors = {key: tensor.detach().cpu().clone().contiguous() for key, tensor in own.items()}
     write_file(path, configs, table, tensors)
 
 
@@ -102,16 +106,19 @@ def load_similarity(
     inner = unwrapped(model)
     modules = dict(inner.named_modules())
     refuse_misfits(path, description, modules, name)
-    missing = {layer: modules[layer] for layer in layers if not similarity_of(modules[layer], name)}
-    refuse_shared_weights("load_similarity", inner, missing)
     prepared = _prepare_missing(path, description, modules, name)
-    pairs = []
+    static = [modules[n] for n, (c, _) in prepared.items() if isinstance(c, StaticSimilarity)]
+    refuse_shared_weights("load_similarity", inner, stock_weights(static), AttachError)
+    pairs, own = [], {}
     for layer in layers:
         similarities = (
             prepared[layer][1] if layer in prepared else similarity_of(modules[layer], name)
         )
         for key, tensor in tensors_of(layer, similarities):
+            own[key] = tensor
             pairs.append((tensor, saved_tensor(path, tensors, key, tensor)))
+    _refuse_meta("load_similarity", own)
+    _refuse_overflow(path, pairs)
     _refuse_conflicts(path, pairs)
     with torch.no_grad():
         for tensor, value in pairs:
@@ -120,6 +127,26 @@ def load_similarity(
         config.apply(modules[layer], similarities, name)
     set_similarity(inner, name)
     return model
+
+
+def _refuse_meta(where: str, tensors: dict[str, Tensor]) -> None:
+    for key, tensor in tensors.items():
+        if tensor.is_meta:
+            raise AttachError(
+                f"{where}: expected similarities with values, got {key!r} on the meta device. "
+                f"Move the model with to_empty(device=...) and load its weights first."
+            )
+
+
+def _refuse_overflow(path: str | os.PathLike[str], pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Raise if a value of the file is too large for the dtype of the model."""
+    for tensor, value in pairs:
+        if value.is_floating_point() and not value.to(tensor.dtype).isfinite().all():
+            raise FileFormatError(
+                f"load_similarity: expected values that {tensor.dtype} can hold, got up to "
+                f"{value.abs().max().item():.3g} in {str(path)!r}. Convert the model to "
+                f"{value.dtype} first."
+            )
 
 
 def _layers_to_save(model: nn.Module, name: str | None) -> dict[str, tuple[str, nn.Module]]:

@@ -12,6 +12,7 @@ from ..nn.inventory import named_similarities, predictor_modules
 from ..nn.parametrization import static_by_name
 from ..nn.targets import check_pattern
 from .select import matches
+from .wrappers import unwrapped
 
 __all__ = ["TrainableSummary", "freeze_backbone", "similarity_parameters", "trainable_summary"]
 
@@ -81,7 +82,7 @@ def freeze_backbone(
             "without. Only the classifier would be trained. Call attach or set_similarity first."
         )
     if also_train is None:
-        also = {id(p) for p in _classifier(model).parameters()}
+        also = {id(p) for part in _classifiers(model) for p in part.parameters()}
     else:
         also = _named_parameters(model, also_train)
     also |= {id(p) for p in similarity_parameters(model)}
@@ -110,19 +111,25 @@ def trainable_summary(model: nn.Module) -> TrainableSummary:
     )
 
 
-def _classifier(model: nn.Module) -> nn.Module:
-    get_classifier = getattr(model, "get_classifier", None)
-    if callable(get_classifier) and isinstance(classifier := get_classifier(), nn.Module):
-        return classifier
+def _classifiers(model: nn.Module) -> list[nn.Module]:
+    """One module, or several if the model has several heads, as networks for distillation do."""
+    get_classifier = getattr(unwrapped(model), "get_classifier", None)
+    if callable(get_classifier):
+        classifier = get_classifier()
+        parts = list(classifier) if isinstance(classifier, (tuple, list)) else [classifier]
+        if parts and all(isinstance(part, nn.Module) for part in parts):
+            return parts
     inside = predictor_modules(model)
-    linear = [m for m in model.modules() if isinstance(m, nn.Linear) and m not in inside]
+    linear: list[nn.Module] = [
+        m for m in model.modules() if isinstance(m, nn.Linear) and m not in inside
+    ]
     if not linear:
         raise AttachError(
             "freeze_backbone: expected a classifier (an nn.Linear, or get_classifier()), got a "
             "model without one. Name what to train in also_train, or pass also_train=[] to train "
             "the similarities alone."
         )
-    return linear[-1]
+    return linear[-1:]
 
 
 def _named_parameters(model: nn.Module, pattern: str | Sequence[str]) -> set[int]:

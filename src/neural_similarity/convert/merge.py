@@ -16,6 +16,7 @@ from ..nn.inventory import static_similarities
 from ..nn.layer_hooks import own_class
 from ..nn.parametrization import static_by_name
 from .probe import probe_output
+from .shared_weights import refuse_shared_weights
 from .switch import list_similarities
 from .unmerge import check_can_keep, forget_layer, keep_layer
 
@@ -69,6 +70,12 @@ def merge(model: _Model, keep: bool = False) -> _Model:
     if not layers and model in _merged:
         return model
     _check_active(model, layers)
+    originals = [
+        parametrization.original
+        for module in layers.values()
+        for parametrization in module.get_submodule("parametrizations").children()
+    ]
+    refuse_shared_weights("merge", model, originals, MergeError)  # shared after attaching
     for path, module in layers.items():
         if keep:
             check_can_keep(path or "model", module)
@@ -146,6 +153,12 @@ def _effective(module: nn.Module, weight: str) -> Tensor:
 
 def _check_merged(name: str, module: nn.Module) -> None:
     """Raise unless a plain layer with the merged weights gives the layer's output."""
+    if any(parameter.is_meta for parameter in module.parameters()):
+        raise MergeError(
+            f"merge: expected layer {name!r} to have values, got parameters on the meta device. "
+            f"Load a checkpoint with load_state_dict(state, assign=True) first. The model is "
+            f"unchanged."
+        )
     try:
         before, after = probe_output(module), probe_output(_plain_twin(module))
     except Exception as error:

@@ -36,6 +36,9 @@ def evaluation(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for module, mode in training:
+            if mode and type(module).train is not nn.Module.train:
+                module.train()  # it may undo what its own eval did, such as merging weights
+        for module, mode in training:
             module.training = mode
 
 

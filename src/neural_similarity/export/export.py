@@ -14,6 +14,7 @@ from .. import _check
 from .._io import whole_file
 from ..convert.merge import merged_copy
 from ..convert.probe import evaluation
+from ..convert.wrappers import unwrapped
 from ..errors import ExportError
 
 __all__ = ["FORMATS", "export_model"]
@@ -89,8 +90,9 @@ def export_model(
     _check_metadata(metadata or {})
     writer = import_module(f".{format.replace('-', '_')}", __package__)
     writer.check_packages()
+    model = unwrapped(model)
     deployed = merged_copy(model).eval()
-    inputs = _inputs(example)
+    inputs = _inputs(example.detach())
     expected = [_outputs_of(model, input, len(outputs)) for input in inputs]
     with whole_file(target) as file:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import torch.nn.functional as F
@@ -96,6 +97,12 @@ class ResNet(Backbone):
         _check.known_name("ResNet", "stem", stem, get_args(Stem))
         for width in widths:
             _check.whole_numbers("ResNet", widths=width)
+        if stem == "cifar" and any(a > b for a, b in pairwise(widths)):
+            raise ShapeError(
+                f"ResNet: expected widths that do not fall with stem 'cifar', got {widths}. Its "
+                f"shortcuts fill missing channels with zeros, and cannot drop any. Use stem "
+                f"'imagenet', or other widths."
+            )
         blocks = _blocks(depth, len(widths))
         small, channels = stem == "cifar", widths[0]
         self.similarity_layers = r"conv1|.*\.conv[12]" if small else r".*\.conv[12]"

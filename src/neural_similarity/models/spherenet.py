@@ -88,10 +88,10 @@ class SphereNet(Backbone):
     ) -> None:
         super().__init__(num_classes, in_channels, image_size)
         side = pooled_side("SphereNet", image_size, len(widths))
-        if not set(attention) <= {1, 2, 3}:
+        if not set(attention) <= set(range(1, len(widths) + 1)):
             raise ShapeError(
-                f"SphereNet: expected attention to name some of the poolings 1, 2 and 3, got "
-                f"{attention}."
+                f"SphereNet: expected attention to name some of the poolings 1 to {len(widths)}, "
+                f"got {attention}."
             )
         stages = []
         for stage, width in enumerate(widths, start=1):

@@ -20,7 +20,8 @@ def accept_stock_keys(module: nn.Module) -> RemovableHandle:
     """Let a layer's ``load_state_dict`` accept a checkpoint from before the attachment.
 
     The stock key ``weight`` is loaded into the original weight, and the similarity keeps its
-    values. Code that removes the parametrization must remove the returned handle too.
+    values. On the meta device it has none: then its keys are missing. Code that removes the
+    parametrization must remove the returned handle too.
     """
     handle: RemovableHandle = module.register_load_state_dict_pre_hook(_rename_stock_keys)
     return handle
@@ -39,15 +40,16 @@ def _rename_stock_keys(
             continue
         state_dict[f"{prefix}parametrizations.{name}.original"] = stock
         for key, value in present.items():
-            if key.startswith(f"{prefix}parametrizations.{name}."):
+            if key.startswith(f"{prefix}parametrizations.{name}.") and not value.is_meta:
                 state_dict.setdefault(key, value)
 
 
 def accept_missing_similarity(module: nn.Module) -> None:
     """Let a layer's ``load_state_dict`` accept a checkpoint without any similarity.
 
-    The similarity keeps its values. A checkpoint with only part of one is refused as usual. The
-    layer's method ``similarity_children`` returns the child modules in question, by name.
+    The similarity keeps its values; on the meta device it has none. A checkpoint with only part of
+    one is refused as usual. The layer's method ``similarity_children`` returns the child modules in
+    question, by name.
     """
     module.register_load_state_dict_pre_hook(_fill_in_similarity)
 
@@ -57,6 +59,7 @@ def _fill_in_similarity(module: Any, state_dict: dict[str, Tensor], prefix: str,
         f"{prefix}{name}.{key}": value
         for name, child in module.similarity_children().items()
         for key, value in child.state_dict().items()
+        if not value.is_meta
     }
     if present.keys().isdisjoint(state_dict):
         state_dict.update(present)

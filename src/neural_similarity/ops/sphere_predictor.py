@@ -110,11 +110,12 @@ class _Fused(torch.autograd.Function):
         grad_output = gradients[0]
         if grad_output is None:
             return (None,) * 8
-        needed, operands = ctx.needs_input_grad[:7], ctx.saved_tensors[:7]
+        tensors = ctx.saved_tensors  # once: gradient checkpointing computes them anew
+        needed, operands = ctx.needs_input_grad[:7], tensors[:7]
         if torch.is_grad_enabled():  # this gradient will be differentiated
             return (*differentiable_gradients(_single(ctx), operands, needed, grad_output), None)
         first_eps, last_eps, window = ctx.settings
-        input, w1, gain1, bias1, w2, gain2, _, *saved = ctx.saved_tensors
+        input, w1, gain1, bias1, w2, gain2, _, *saved = tensors
         result = ctx.kernels.predictor_backward(
             *(grad_output, input, w1, gain1, bias1, first_eps, w2, gain2, last_eps),
             *(*saved, *window, ctx.needs_input_grad[0]),

@@ -24,7 +24,8 @@ from ...errors import FileFormatError
 from .base import Gate, PredictorConfig, PredictorNetwork
 from .image import ImageLayers, ImagePredictor
 from .pair import PairNetwork, PairPredictor
-from .patch import ConvPredictor, PatchConfig, SpherePredictor, TwoLayers, size_preserving
+from .patch import ConvPredictor, PatchConfig, SpherePredictor, TwoLayers
+from .patch_layers import size_preserving
 from .pixel import PixelPredictor
 from .windows import Window, centre_pixels
 

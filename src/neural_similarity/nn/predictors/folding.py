@@ -17,6 +17,7 @@ from ...ops.folded_predictor import FoldedLayer, folded_layer, folded_predictor,
 from ...ops.modes import exported, immediate
 from ...ops.sphere import sphere_conv2d
 from ..plain_calls import called_plainly
+from .patch_layers import only_weights_matter
 from .windows import Window
 
 __all__ = ["folded_layers", "kept_layers"]
@@ -45,8 +46,8 @@ def folded_layers(
     With ``sphere`` the first divides by the length of the patch.
     """
     if exported():
-        scaled = _only_scales(layers[1]) and _only_scales(layers[3]) and input.dim() == 4
-        return _exported(layers, input, window, sphere) if scaled else None
+        foldable = _can_be_folded(layers) and input.dim() == 4
+        return _exported(layers, input, window, sphere) if foldable else None
     folded = kept_layers(owner, layers, input)
     return None if folded is None else folded_predictor(input, *folded, window, sphere)
 
@@ -60,7 +61,7 @@ def kept_layers(
     small, so each call compares what they were computed from with copies, and no change can be
     missed. ``operands`` are what they will be used with, an image first.
     """
-    if not (_only_scales(layers[1]) and _only_scales(layers[3])) or operands[0].dim() != 4:
+    if not _can_be_folded(layers) or operands[0].dim() != 4:
         return None
     sources = _sources(layers)
     if sources is None or not immediate(*operands, *sources):
@@ -72,6 +73,12 @@ def kept_layers(
     if folded is None or not _is_current(folded, layers, sources):
         folded = _KEPT[owner] = _fold(layers, sources)
     return folded.first, folded.last
+
+
+def _can_be_folded(layers: Layers) -> bool:
+    first, first_norm, last, last_norm = layers
+    norms_scale = _only_scales(first_norm) and _only_scales(last_norm)
+    return norms_scale and only_weights_matter(first, last)
 
 
 def _only_scales(norm: nn.Module) -> bool:

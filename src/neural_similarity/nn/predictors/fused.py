@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ...ops.sphere_predictor import BatchStatistics, NormalizedLayer, can_fuse, fused_predictor
 from ..plain_calls import called_plainly
+from .patch_layers import only_weights_matter
 from .windows import Window
 
 __all__ = ["in_one_operation"]
@@ -39,9 +40,10 @@ def in_one_operation(
 
 
 def _normalized(convolution: nn.Module, norm: Any) -> NormalizedLayer | None:
-    if not (isinstance(convolution, nn.Conv2d) and _takes_the_batch(norm)):
+    if not (only_weights_matter(convolution) and _takes_the_batch(norm)):
         return None
-    return NormalizedLayer(convolution.weight, norm.weight, norm.bias, norm.eps)
+    weight: Any = convolution.weight
+    return NormalizedLayer(weight, norm.weight, norm.bias, norm.eps)
 
 
 def _takes_the_batch(norm: Any) -> bool:

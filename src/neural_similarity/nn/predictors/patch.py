@@ -12,21 +12,21 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, ClassVar, Literal, Self, get_args
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ... import _check
 from ...errors import ShapeError
 from ...ops.folded_predictor import FoldedLayer
-from ...ops.sphere import EPS, sphere_conv2d, sphere_linear
+from ...ops.sphere import EPS
 from ...structures import Structure
 from ..plain_calls import called_plainly
 from .base import PredictorConfig, PredictorNetwork
 from .folding import folded_layers, kept_layers
 from .fused import in_one_operation
+from .patch_layers import PatchConv2d, PatchLinear, size_preserving
 from .windows import Window
 
-__all__ = ["ConvPredictor", "PatchConfig", "SpherePredictor", "TwoLayers", "size_preserving"]
+__all__ = ["ConvPredictor", "PatchConfig", "SpherePredictor", "TwoLayers"]
 
 Start = Literal["identity", "authors"]
 Output = Literal["none", "normalized", "sigmoid"]
@@ -142,14 +142,16 @@ class TwoLayers(PredictorNetwork):
         super().__init__()
         assert config.hidden is not None
         self.config = config
-        self.first: nn.Conv2d | nn.Linear
-        self.last: nn.Conv2d | nn.Linear
+        below = config.normalize if isinstance(config, SpherePredictor) else None
+        above = below if below == "both" else None
+        self.first: PatchConv2d | PatchLinear
+        self.last: PatchConv2d | PatchLinear
         if kernel_size is None:
-            self.first = nn.Linear(channels, config.hidden, bias=False)
-            self.last = nn.Linear(config.hidden, outputs, bias=False)
+            self.first = PatchLinear(channels, config.hidden, below)
+            self.last = PatchLinear(config.hidden, outputs, above)
         else:
-            self.first = nn.Conv2d(channels, config.hidden, kernel_size, bias=False)
-            self.last = size_preserving(config.hidden, outputs, kernel_size)
+            self.first = PatchConv2d(channels, config.hidden, kernel_size, normalize=below)
+            self.last = size_preserving(config.hidden, outputs, kernel_size, above)
         norm = nn.BatchNorm1d if kernel_size is None else nn.BatchNorm2d
         eps = 1e-3 if config.start == "authors" else 1e-5
         self.first_norm = norm(config.hidden, eps) if config.batch_norm else nn.Identity()
@@ -174,8 +176,8 @@ class TwoLayers(PredictorNetwork):
             return fused
         output = self._folded(input, window)
         if output is None:
-            hidden = self.first_norm(self._first(input, window)).relu()
-            output = self.last_norm(self._last(hidden))
+            hidden = self.first_norm(self.first(input, window)).relu()
+            output = self.last_norm(self.last(hidden))
         kind = self.config.output if isinstance(self.config, ConvPredictor) else "none"
         if kind == "normalized":
             return output / (output.square().sum(1, keepdim=True) + EPS).sqrt()
@@ -221,31 +223,3 @@ class TwoLayers(PredictorNetwork):
     def early_layers(self, gains: bool) -> list[nn.Module]:
         has_gains = not isinstance(self.last_norm, nn.Identity)
         return [self.first, self.first_norm, *([self.last] if gains and has_gains else [])]
-
-    def _first(self, input: Tensor, window: Window) -> Tensor:
-        weight, config = self.first.weight, self.config
-        if isinstance(config, SpherePredictor):
-            how = config.normalize
-            if isinstance(self.first, nn.Linear):
-                return sphere_linear(input, weight, normalize=how)
-            return sphere_conv2d(input, weight, None, *window, normalize=how)
-        if isinstance(self.first, nn.Linear):
-            return F.linear(input, weight)
-        return F.conv2d(input, weight, None, *window)
-
-    def _last(self, hidden: Tensor) -> Tensor:
-        weight, config = self.last.weight, self.config
-        both = isinstance(config, SpherePredictor) and config.normalize == "both"
-        if isinstance(self.last, nn.Linear):
-            return sphere_linear(hidden, weight) if both else F.linear(hidden, weight)
-        keep_size = (weight.shape[2] // 2, weight.shape[3] // 2)
-        if both:
-            return sphere_conv2d(hidden, weight, padding=keep_size)
-        return F.conv2d(hidden, weight, padding=keep_size)
-
-
-def size_preserving(channels: int, outputs: int, kernel_size: tuple[int, int]) -> nn.Conv2d:
-    """A 3×3 convolution that keeps the size; for a kernel with one row it has one row too."""
-    high, wide = (min(side, 2) - 1 for side in kernel_size)
-    sides = (2 * high + 1, 2 * wide + 1)
-    return nn.Conv2d(channels, outputs, sides, padding=(high, wide), bias=False)

@@ -1,0 +1,29 @@
+"""Weights that several layers share: a static similarity in one of them would change the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+
+from ..errors import NeuralSimilarityError
+
+__all__ = ["refuse_shared_weights"]
+
+
+def refuse_shared_weights(
+    where: str, model: nn.Module, weights: Iterable[Tensor], error: type[NeuralSimilarityError]
+) -> None:
+    """Raise if one of these weights belongs to two layers of the model."""
+    owners: dict[int, list[str]] = {}
+    for path, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            owners.setdefault(id(parameter), []).append(f"{path}.{name}" if path else name)
+    for weight in weights:
+        names = owners.get(id(weight), [])
+        if len(names) > 1:
+            raise error(
+                f"{where}: expected layers with separate weights, got {' and '.join(names)}, "
+                f"which are the same tensor. Merging one would change the other. Give each layer "
+                f"its own weight, or exclude these layers."
+            )
