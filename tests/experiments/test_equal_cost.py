@@ -204,14 +204,20 @@ def test_the_picture_is_drawn(results, tmp_path):
 
 
 def test_the_guide_says_what_was_measured():
-    heights, ratios = [], {}
+    heights, ratios = {}, {}
     for points in read_study("equal-cost-cifar-fs", RESULTS, "short").values():
         by_name = {point.name: point for point in points}
         ours = by_name[RECOMMENDED]
-        heights += [Curve.of(points, axis).excess(ours).mean for axis in AXES]
-        ratios = {axis: ours.cost[axis] / by_name["plain-32"].cost[axis] - 1 for axis in AXES}
+        for axis in AXES:
+            heights.setdefault(axis, []).append(Curve.of(points, axis).excess(ours))
+            ratios[axis] = ours.cost[axis] / by_name["plain-32"].cost[axis] - 1
     text = " ".join((Path(__file__).parents[2] / "docs" / "choose.md").read_text().split())
-    assert f"by {min(heights):.1f} to {max(heights):.1f} points" in text
+    exact = [height.mean for axis in AXES[:2] for height in heights[axis]]
+    timed = [height.mean for height in heights["seconds"]]
+    assert f"multiply-adds by {min(exact):.1f} to {max(exact):.1f} points" in text
+    assert f"equal time per training step by {timed[0]:.1f} to {timed[1]:.1f}, which only" in text
+    assert [verdict(height) for height in heights["seconds"]] == ["on the curve", "above"]
+    assert {verdict(height) for axis in AXES[:2] for height in heights[axis]} == {"above"}
     parameters, work, seconds = (f"{100 * ratio:.0f} %" for ratio in ratios.values())
     assert f"It has {parameters} more parameters and {work} more multiply-adds than" in text
     assert f"a step takes {seconds} longer" in text
