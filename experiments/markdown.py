@@ -7,7 +7,7 @@ from textwrap import fill
 
 from .intervals import Estimate
 
-__all__ = ["difference", "link", "paragraph", "signed", "table"]
+__all__ = ["difference", "emphasised", "link", "paragraph", "table"]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -40,10 +40,10 @@ def difference(ours: Estimate, theirs: Estimate, between: Estimate, digits: int)
     >>> difference(two, one, Estimate.around(1.0, 0.5, "seeds"), 1)
     '52.0 against 51.0, **+1.0 ± 0.5**'
     """
-    return f"{ours.mean:.{digits}f} against {theirs.mean:.{digits}f}, {signed(between, digits)}"
+    return f"{ours.mean:.{digits}f} against {theirs.mean:.{digits}f}, {emphasised(between, digits)}"
 
 
-def signed(of: Estimate, digits: int = 2) -> str:
+def emphasised(of: Estimate, digits: int = 2) -> str:
     """A difference with its interval; bold if the interval is over seeds and excludes zero."""
     text = f"{of.mean:+.{digits}f}".replace("-", "−")
     if of.high is None:

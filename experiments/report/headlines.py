@@ -47,7 +47,8 @@ HEADLINES = (
 )  # fmt: skip
 
 _LEGEND = """
-± is a 95 % interval of the paired difference, bold if it is over seeds and does not contain zero.
+± is a 95 % interval of the paired difference, bold if it is over seeds and does not contain zero;
+it leaves out the error of the time per step, about 2 %.
 For photographs it is over random draws from the same 400, some of them of classes on which settings
 were chosen or the network was pretrained; it says nothing about other photographs.
 """

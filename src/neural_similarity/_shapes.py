@@ -16,22 +16,22 @@ K       taps of a kernel, ``kh * kw``; tap k is row ``k // kw``, column ``k % kw
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import index
+from typing import SupportsIndex
 
 __all__ = ["output_size", "pair", "same_padding", "strided_same_padding"]
 
 
 def pair(value: int | Sequence[int]) -> tuple[int, int]:
-    """``3`` and ``(3,)`` mean ``(3, 3)``, as everywhere in PyTorch."""
-    if isinstance(value, int):
-        return (value, value)
-    try:
-        values = [index(one) for one in value] if isinstance(value, Iterable) else [index(value)]
-    except TypeError:
-        values = []
-    if len(values) not in (1, 2):
-        raise ValueError(f"expected a whole number or two of them, got {value!r}.")
-    return (values[0], values[-1])
+    """``3`` means ``(3, 3)``, as everywhere in PyTorch; symbolic sizes stay symbolic."""
+    if isinstance(value, SupportsIndex) and not isinstance(value, Iterable):
+        return (value, value)  # such as np.int64
+    values = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else ()
+    if len(values) != 2 or not all(isinstance(one, SupportsIndex) for one in values):
+        raise ValueError(
+            f"convolution: expected a whole number or two of them for kernel size, stride, padding "
+            f"or dilation, got {value!r}."
+        )
+    return (values[0], values[1])
 
 
 def output_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:

@@ -79,6 +79,10 @@ def test_a_width_with_few_seeds_does_not_cost_the_others_theirs():
     assert curve.seeds(ours) == [0, 1]
     assert curve.excess(ours).mean == pytest.approx((57 - 55 + 58 - 56.5) / 2)
     assert len(curve.beside(point("x", 200, 57)).widths) == 3
+    more = [*widths[1:], point("plain-1", 100, 50, 51, 52, 53)]
+    assert Curve.of(more, "parameters").excess(point("x", 200, 57, 58, 59, 60)) is not None
+    apart = Point("plain-9", "", dict.fromkeys(AXES, 900), {9: [71.0]})
+    assert len(Curve.of([*widths, apart], "seconds").widths) == 3
 
 
 def test_episodes_that_all_share_widen_the_interval():
@@ -215,7 +219,7 @@ def test_the_guide_says_what_was_measured():
     exact = [height.mean for axis in AXES[:2] for height in heights[axis]]
     timed = [height.mean for height in heights["seconds"]]
     assert f"multiply-adds by {min(exact):.1f} to {max(exact):.1f} points" in text
-    assert f"equal time per training step by {timed[0]:.1f} to {timed[1]:.1f}, which only" in text
+    assert f"equal time per training step by {timed[0]:.1f} to {timed[1]:.1f}, only at five" in text
     assert [verdict(height) for height in heights["seconds"]] == ["on the curve", "above"]
     assert {verdict(height) for axis in AXES[:2] for height in heights[axis]} == {"above"}
     parameters, work, seconds = (f"{100 * ratio:.0f} %" for ratio in ratios.values())

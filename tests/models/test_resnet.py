@@ -41,6 +41,6 @@ def test_written_out(stem, depth, widths):
 
 
 def test_zeros_cannot_take_the_place_of_fewer_channels():
-    with pytest.raises(ShapeError, match=r"do not fall with stem 'cifar', got \(16, 8\)"):
+    with pytest.raises(ShapeError, match=r"never decrease with stem 'cifar', got \(16, 8\)"):
         ResNet(5, depth=6, widths=(16, 8), stem="cifar")
     ResNet(5, depth=6, widths=(16, 8), stem="imagenet")

@@ -70,8 +70,8 @@ def _by_episode(tests: Sequence[Mapping[str, Any]]) -> list[list[float]]:
 class Curve:
     """Accuracy of plain networks as a function of their cost: a least-squares fit in log cost.
 
-    It is a parabola, or a line if there are fewer than four widths. Every width counts, so a lucky
-    seed of one of them hardly moves it. On the axis of time, widths that are no better than a
+    It is a parabola, or a line if there are fewer than four widths. With several seeds of several
+    widths, a lucky run hardly moves it. On the axis of time, widths that are no better than a
     faster one are left out: some are slow on a processor, and nobody would choose them.
     """
 
@@ -107,14 +107,18 @@ class Curve:
     def seeds(self, point: Point) -> list[int]:
         """The seeds on which a network is compared: those that it shares with :meth:`beside`."""
         widths = self.beside(point).widths
-        return [s for s in point.by_seed if all(s in width.by_seed for width in widths)]
+        return [s for s in point.by_seed if widths and all(s in w.by_seed for w in widths)]
 
     def beside(self, point: Point) -> Curve:
-        """The curve of the widths that have the most seeds in common with a network."""
+        """The curve of those widths that allow the most comparisons, widths times seeds."""
         shared = [len(point.by_seed.keys() & width.by_seed.keys()) for width in self.widths]
-        most = max(shared, default=0)
-        widths = [w for w, count in zip(self.widths, shared, strict=True) if count == most]
-        return replace(self, widths=widths)
+        choices = [
+            [w for w, count in zip(self.widths, shared, strict=True) if count >= least]
+            for least in sorted(set(shared) - {0}, reverse=True)
+        ]
+        several = [widths for widths in choices if len(widths) > 1]
+        best = max(several, key=lambda ws: len(ws) * _common(point, ws), default=())
+        return replace(self, widths=best)
 
     def excess(self, point: Point) -> Estimate | None:
         """Points of accuracy above the curve at the same cost, paired by seed and by episode.
@@ -137,9 +141,16 @@ class Curve:
         return over_seeds_and_episodes([heights(seed) for seed in seeds])
 
 
+def _common(point: Point, widths: Sequence[Point]) -> int:
+    """How many seeds a network shares with all of these."""
+    return sum(all(seed in width.by_seed for width in widths) for seed in point.by_seed)
+
+
 def _is_better(point: Point, faster: Point) -> bool:
-    """On the seeds that both have."""
+    """On the seeds that both have, if there are any."""
     seeds = point.by_seed.keys() & faster.by_seed.keys()
+    if not seeds:
+        return point.accuracy.mean > faster.accuracy.mean
     return fmean(fmean(point.by_seed[s]) - fmean(faster.by_seed[s]) for s in seeds) > 0
 
 

@@ -26,15 +26,15 @@ def equal_cost_rows(
             member = next((point for point in points if point.name == name), None)
             if member is not None and has_curve(points):
                 curves = [Curve.of(points, axis) for axis in AXES]
-                heights = ", ".join(_heights(member, curves))
-                parts.append(f"{test}: {heights}" if test else heights)
-                seeds += [len(curve.seeds(member)) for curve in curves]
+                if heights := ", ".join(_heights(member, curves)):
+                    parts.append(f"{test}: {heights}" if test else heights)
+                    seeds += [len(curve.seeds(member)) for curve in curves]
         if parts:
-            what = STUDIES[study].title.partition(": ")[2]
+            what, least = STUDIES[study].title.partition(": ")[2], min(seeds)
             yield [
                 f"One M per image against plain networks of equal cost: {what}",
                 "; ".join(parts),
-                markdown.link(f"{min(seeds)} seeds", page and f"{page}#equal-cost"),
+                markdown.link(f"{least} seed{'s' * (least != 1)}", page and f"{page}#equal-cost"),
             ]
 
 
@@ -42,4 +42,4 @@ def _heights(member: Point, curves: Sequence[Curve]) -> Iterator[str]:
     """How far a network is above each curve that reaches its cost."""
     for curve in curves:
         if (height := curve.excess(member)) is not None:
-            yield f"{markdown.signed(height)} (equal {AXIS_NAMES[curve.axis]})"
+            yield f"{markdown.emphasised(height)} (equal {AXIS_NAMES[curve.axis]})"

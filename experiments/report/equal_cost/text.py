@@ -8,7 +8,7 @@ from pathlib import Path
 from ... import markdown
 from ...costs import AXES, read_costs
 from ...tables.equal_cost import STUDIES
-from ..cells import NONE, number, signed
+from ..cells import NONE, in_shots, number, signed
 from ..row_results import RowResults, read_table, shots_of
 from .curve import Curve, Point, best_first, has_curve, points_of, verdict
 from .variants import variants_text
@@ -28,9 +28,10 @@ is compared with the curve at its own cost, seed by seed: above it, the similari
 it is no better than more width. The curve is fitted to all plain networks: a parabola in log cost,
 or a line if there are fewer than four widths. On the axis of time, widths that are no better than a
 faster one are left out. ± is a 95 % interval over seeds (Student's t), and over episodes if all
-networks share them, not corrected for the number of networks. A network is compared with the
-widths that have as many of its seeds as possible. In the pictures, filled, coloured symbols lie
-above the curve by more than the interval.
+networks share them, not corrected for the number of networks, and without the error of the time
+per step, which is about 2 %. A network is compared on the seeds that it shares with the widths, so
+the curve through all seeds that the pictures show may lie a little beside the one it is compared
+with. In the pictures, filled, coloured symbols lie above the curve by more than the interval.
 """
 
 
@@ -43,7 +44,7 @@ def read_study(name: str, results: Path, budget: str) -> dict[str, list[Point]]:
     if STUDIES[name].metric == "error":
         tests: dict[str, int | None] = {"": None}
     else:
-        tests = {f"{n} shot{'s' * (n > 1)}": n for n in shots_of(rows)}
+        tests = {in_shots(n): n for n in shots_of(rows)}
     by_test = {words: points_of(rows, costs, shots) for words, shots in tests.items()}
     return {words: points for words, points in by_test.items() if points}
 

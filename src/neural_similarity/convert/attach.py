@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn.utils import parametrize
+from torch import nn
 
 from ..errors import AttachError, SkippedLayerWarning
 from ..nn.dynamic import DynamicLayer, DynamicSimilarity
@@ -19,13 +15,12 @@ from ..nn.inventory import similarities_by_name
 from ..nn.layouts import CONVOLUTIONS
 from ..nn.names import DEFAULT_NAME, check_name
 from ..nn.static import StaticSimilarity
-from .probe import probe_output
 from .select import ALL_CONV, select
-from .shared_weights import refuse_shared_weights
+from .shared_weights import refuse_shared_weights, stock_weights
 from .switch import set_similarity
 from .wrappers import unwrapped
 
-__all__ = ["attach", "other_kind", "stock_weights"]
+__all__ = ["attach", "other_kind"]
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
@@ -61,7 +56,8 @@ def attach(
 
     Raises:
         AttachError: no layer matches, a layer has a similarity of this name or of the other kind
-            already, a layer has no dynamic version, or two layers share one weight. The model is
+            already, a layer has no dynamic version, or layers share a weight and the similarity is
+            static. The model is
             unchanged.
 
     Example:
@@ -79,7 +75,6 @@ def attach(
     _refuse_second_similarity(chosen, config, name)
     if isinstance(config, StaticSimilarity):
         refuse_shared_weights("attach", model, stock_weights(chosen.values()), AttachError)
-        _refuse_edited_weights(chosen)
     prepared: dict[str, Any] = dict(config.prepare(chosen, name))
     for path, similarities in prepared.items():
         config.apply(chosen[path], similarities, name)
@@ -159,44 +154,6 @@ def _refuse_second_similarity(
                 f"not both. Merge first, or choose other layers with target_modules or "
                 f"exclude_modules."
             )
-
-
-def _refuse_edited_weights(chosen: dict[str, nn.Module]) -> None:
-    """Raise if a layer's own ``forward`` edits its weight, as masked convolutions do.
-
-    A parametrized weight is computed anew at each access, so the edit would be lost.
-    """
-    for path, module in chosen.items():
-        if type(module).__module__.startswith("torch.nn.") or parametrize.is_parametrized(module):
-            continue
-        plain, twin = copy.deepcopy(module), copy.deepcopy(module)
-        try:
-            parametrize.register_parametrization(twin, "weight", _Clone())
-            expected, output = probe_output(plain), probe_output(twin)
-        except Exception:  # it needs something else than a random input; merging checks it again
-            continue
-        if not torch.equal(expected, output):
-            raise AttachError(
-                f"attach: expected a layer that uses its weight as it is, got {path!r} "
-                f"({type(module).__name__}), whose forward changes it. With a static similarity "
-                f"the weight is computed anew, and the change would be lost. Let forward compute "
-                f"with a changed copy, or name the layer in exclude_modules."
-            )
-
-
-class _Clone(nn.Module):
-    """The weight with the same values in another tensor, as a parametrization."""
-
-    def forward(self, weight: Tensor) -> Tensor:
-        return weight.clone()
-
-
-def stock_weights(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
-    """The weights of layers, without their biases."""
-    for module in modules:
-        for name, parameter in module.named_parameters(recurse=False):
-            if name.startswith("weight"):
-                yield parameter
 
 
 def _some(names: list[str], most: int = 4) -> str:

@@ -17,7 +17,6 @@ from ..nn.inventory import active_name, similarities_by_name
 from ..nn.names import DEFAULT_NAME, check_name
 from ..nn.positions import PositionSimilarity
 from ..nn.static import StaticSimilarity
-from .attach import stock_weights
 from .file_fit import config_of, refuse_misfits, similarity_of
 from .file_format import (
     Config,
@@ -28,7 +27,7 @@ from .file_format import (
     tensors_of,
     write_file,
 )
-from .shared_weights import refuse_shared_weights
+from .shared_weights import refuse_shared_weights, stock_weights
 from .switch import check_attached, list_similarities, set_similarity
 from .wrappers import unwrapped
 
@@ -134,7 +133,7 @@ def _refuse_meta(where: str, tensors: dict[str, Tensor]) -> None:
         if tensor.is_meta:
             raise AttachError(
                 f"{where}: expected similarities with values, got {key!r} on the meta device. "
-                f"Move the model with to_empty(device=...) and load its weights first."
+                f"Load a checkpoint that has them with load_state_dict(state, assign=True) first."
             )
 
 

@@ -71,9 +71,10 @@ def merge(model: _Model, keep: bool = False) -> _Model:
         return model
     _check_active(model, layers)
     originals = [
-        parametrization.original
+        module.get_submodule(f"parametrizations.{weight}").original
         for module in layers.values()
-        for parametrization in module.get_submodule("parametrizations").children()
+        for weights in static_by_name(module).values()
+        for weight in weights
     ]
     refuse_shared_weights("merge", model, originals, MergeError)  # shared after attaching
     for path, module in layers.items():
@@ -156,8 +157,8 @@ def _check_merged(name: str, module: nn.Module) -> None:
     if any(parameter.is_meta for parameter in module.parameters()):
         raise MergeError(
             f"merge: expected layer {name!r} to have values, got parameters on the meta device. "
-            f"Load a checkpoint with load_state_dict(state, assign=True) first. The model is "
-            f"unchanged."
+            f"Load a checkpoint that has them with load_state_dict(state, assign=True) first. The "
+            f"model is unchanged."
         )
     try:
         before, after = probe_output(module), probe_output(_plain_twin(module))

@@ -35,9 +35,10 @@ def evaluation(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, mode in training:
-            if mode and type(module).train is not nn.Module.train:
-                module.train()  # it may undo what its own eval did, such as merging weights
+        # A module's own train may do more than set a flag, such as merging weights.
+        own = [(m, mode) for m, mode in training if type(m).train is not nn.Module.train]
+        for module, mode in sorted(own, key=lambda pair: not pair[1]):  # eval last: train recurses
+            module.train(mode)
         for module, mode in training:
             module.training = mode
 

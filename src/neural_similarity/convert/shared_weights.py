@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from torch import Tensor, nn
 
 from ..errors import NeuralSimilarityError
 
-__all__ = ["refuse_shared_weights"]
+__all__ = ["refuse_shared_weights", "stock_weights"]
 
 
 def refuse_shared_weights(
@@ -25,5 +25,13 @@ def refuse_shared_weights(
             raise error(
                 f"{where}: expected layers with separate weights, got {' and '.join(names)}, "
                 f"which are the same tensor. Merging one would change the other. Give each layer "
-                f"its own weight, or exclude these layers."
+                f"its own weight, or attach no static similarity to them."
             )
+
+
+def stock_weights(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
+    """The weights of layers, without their biases."""
+    for module in modules:
+        for name, parameter in module.named_parameters(recurse=False):
+            if name.startswith("weight"):
+                yield parameter

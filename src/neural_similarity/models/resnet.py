@@ -99,7 +99,7 @@ class ResNet(Backbone):
             _check.whole_numbers("ResNet", widths=width)
         if stem == "cifar" and any(a > b for a, b in pairwise(widths)):
             raise ShapeError(
-                f"ResNet: expected widths that do not fall with stem 'cifar', got {widths}. Its "
+                f"ResNet: expected widths that never decrease with stem 'cifar', got {widths}. Its "
                 f"shortcuts fill missing channels with zeros, and cannot drop any. Use stem "
                 f"'imagenet', or other widths."
             )

@@ -40,7 +40,7 @@ def _rename_stock_keys(
             continue
         state_dict[f"{prefix}parametrizations.{name}.original"] = stock
         for key, value in present.items():
-            if key.startswith(f"{prefix}parametrizations.{name}.") and not value.is_meta:
+            if key.startswith(f"{prefix}parametrizations.{name}.") and not _is_meta(value):
                 state_dict.setdefault(key, value)
 
 
@@ -59,10 +59,15 @@ def _fill_in_similarity(module: Any, state_dict: dict[str, Tensor], prefix: str,
         f"{prefix}{name}.{key}": value
         for name, child in module.similarity_children().items()
         for key, value in child.state_dict().items()
-        if not value.is_meta
+        if not _is_meta(value)
     }
     if present.keys().isdisjoint(state_dict):
         state_dict.update(present)
+
+
+def _is_meta(value: Any) -> bool:
+    """Also of what ``get_extra_state`` returns, which need not be a tensor."""
+    return isinstance(value, Tensor) and value.is_meta
 
 
 def insist_on_calls(module: nn.Module) -> None:

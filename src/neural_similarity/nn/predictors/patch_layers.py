@@ -1,7 +1,7 @@
 """The layers of a patch predictor.
 
-They are called like any module, so that hooks, pruning, weight normalisation and wrappers work. A
-faster way that only reads their weights may be taken where :func:`only_weights_matter`.
+They are called like any module, so that hooks, pruning, weight normalisation and wrappers work.
+Where :func:`only_weights_matter` is true, a faster operation may read their weights instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Normalize = Literal["input", "both"]
 
 
 class PatchConv2d(nn.Conv2d):
-    """A convolution without bias, or a sphere convolution if ``normalize`` says what by.
+    """A convolution without bias; with ``normalize``, a sphere convolution.
 
     A call may name stride, padding and dilation: those of the layer for which M is predicted.
     """
