@@ -183,11 +183,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
 
     @row()
     def baseline_pp(base: FewShotConfig) -> FewShotConfig:
-        """Baseline++ †
-
-        Its classifier multiplies cosines by one learned factor; the authors' code by 2 and a
-        learned norm for each class.
-        """
+        """Baseline++ †"""
         return replace(_tuned(base), method="baseline_pp")
 
     @row()

@@ -287,9 +287,9 @@ def test_tuning_by_angles(batch_size):
     labels = query_labels(*support.shape[1:3])
     for b in range(len(support)):
         classifier = CosineClassifier(support.shape[-1], support.shape[1], 4.0).double()
-        classifier.scale.requires_grad_(False)
         with torch.no_grad():
             classifier.weight.copy_((support[b] / support[b].norm(dim=-1, keepdim=True)).mean(1))
+            classifier.length.fill_(3**-0.5)  # it was rounded to float32
         first = classifier(query[b]).detach()
         tuned_by_torch(classifier, method, support[b].flatten(0, 1), labels)
         torch.testing.assert_close(scores[b], classifier(query[b]).detach(), **CLOSE)
@@ -298,8 +298,11 @@ def test_tuning_by_angles(batch_size):
 
 def test_the_cosine_classifier():
     classifier = CosineClassifier(5, 3, 2.5).double()
+    with torch.no_grad():
+        classifier.length.copy_(torch.tensor([1.0, 2.0, 3.0]))
     x = torch.randn(4, 5).double()
-    expected = 2.5 * F.cosine_similarity(x[:, None], classifier.weight, dim=-1)
+    cosines = F.cosine_similarity(x[:, None], classifier.weight, dim=-1)
+    expected = 2.5 * torch.tensor([1, 2, 3]) * cosines
     torch.testing.assert_close(classifier(x), expected, **CLOSE)
 
 

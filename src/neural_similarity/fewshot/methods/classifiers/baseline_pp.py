@@ -7,7 +7,7 @@ https://arxiv.org/abs/1904.04232.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -21,32 +21,38 @@ from ..registry import register_method
 __all__ = ["BaselinePP", "CosineClassifier"]
 
 
+_LENGTH = 3**-0.5  # the expected length of a row of nn.Linear, with which the authors begin
+
+
 class CosineClassifier(nn.Module):
-    """Scores ``α cos(x, w)``, with α learned."""
+    """Scores ``α gᵢ cos(x, wᵢ)``, with a learned length gᵢ for each class."""
 
     def __init__(self, features: int, classes: int, scale: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(classes, features))
-        self.scale = nn.Parameter(torch.tensor(scale))
+        self.length = nn.Parameter(torch.full((classes,), _LENGTH))
+        self.scale = scale
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.scale * F.linear(F.normalize(features, dim=-1), F.normalize(self.weight, dim=1))
+        cosines = F.linear(F.normalize(features, dim=-1), F.normalize(self.weight, dim=1))
+        return self.scale * self.length * cosines
 
 
 @register_method
 @dataclass(frozen=True)
 class BaselinePP(SupportSGD, FeatureMethod):
-    """Finetuning with a classifier that uses cosines, in training and in tests.
+    r"""Finetuning with a classifier that uses cosines, in training and in tests.
 
-    A new classifier starts at the mean direction of the support images, because a zero vector has
-    no direction. It is tuned with the scale learned in training. The authors' code has a fixed
-    scale of 2 and a learned norm for each class instead.
+    .. math:: s_i = \alpha \, g_i \cos(x, w_i)
+
+    As in the authors' code, α is fixed, and a length :math:`g_i` is learned for each class. Unlike
+    there, a new classifier starts at the mean direction of the support images, not at random.
 
     Args:
-        scale: the initial α.
+        scale: α.
     """
 
-    scale: float = 10.0
+    scale: float = 2.0
 
     name: ClassVar[str] = "baseline_pp"
     trains_on: ClassVar[Literal["images", "episodes"]] = "images"
@@ -56,35 +62,37 @@ class BaselinePP(SupportSGD, FeatureMethod):
 
     @torch.no_grad()
     def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
-        scale = cast(CosineClassifier, network.head).scale
         n_way, n_shot = support.shape[1:3]
         X = F.normalize(support.flatten(1, 2), dim=-1)
         products, labels = products_of(X), one_hot(n_way, n_shot, X).unsqueeze(-1)
 
         def gradients(tensors: list[Tensor], rows: Tensor) -> list[Tensor]:
-            A, dots = tensors  # of the classes' vectors w = Aᵀ X, and X w
-            lengths = _lengths(A, dots)
-            cosines = dots[rows] / lengths
-            errors = (scale * cosines).softmax(1) - labels[rows]
-            errors *= scale / len(rows) / lengths
+            A, dots, g = tensors  # of the classes' vectors w = Aᵀ X, and X w
+            norms = _norms(A, dots)
+            cosines = dots[rows] / norms
+            errors = (self.scale * g * cosines).softmax(1) - labels[rows]
+            errors *= self.scale / len(rows)
+            g_slope = (errors * cosines).sum(0)
+            errors *= g / norms
             # d cos(x, w) / dw = (x − cos(x, w) w/‖w‖) / ‖w‖, in coefficients of X.
-            along = -(errors * cosines).sum(0) / lengths
+            along = -(errors * cosines).sum(0) / norms
             slope, dots_slope = (A * along).index_add_(0, rows, errors), dots * along
             for row, error in zip(products[rows], errors, strict=True):
                 dots_slope.addcmul_(row.unsqueeze(1), error)
-            return [slope, dots_slope]
+            return [slope, dots_slope, g_slope]
 
         # Steps are linear, so X w is updated like A, times the products: cheaper than X w anew.
         start = (labels / n_shot).repeat(1, 1, len(X))
-        A, dots = self.descend([start, dots_of(products, start)], gradients, X.shape[1])
-        directions = (A / _lengths(A, dots)).permute(2, 0, 1)
-        scores: Tensor = F.normalize(query, dim=-1) @ X.mT @ directions
-        return scores * scale
+        tensors = [start, dots_of(products, start), start.new_full(start.shape[1:], _LENGTH)]
+        A, dots, g = self.descend(tensors, gradients, X.shape[1])
+        classifiers = (g * A / _norms(A, dots)).permute(2, 0, 1)
+        scores: Tensor = F.normalize(query, dim=-1) @ X.mT @ classifiers
+        return scores * self.scale
 
     def adapted(self, network: FewShotNetwork, n_way: int) -> int:
-        return n_way * network.num_features
+        return n_way * (network.num_features + 1)
 
 
-def _lengths(A: Tensor, dots: Tensor) -> Tensor:
+def _norms(A: Tensor, dots: Tensor) -> Tensor:
     """``‖w‖`` of ``w = Aᵀ X``, where ``dots = X w``."""
     return (A * dots).sum(0).clamp_min(1e-24).sqrt()
