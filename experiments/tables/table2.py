@@ -13,15 +13,16 @@ _rows, row = rows_of("table2", CIFAR10)
 
 
 # The paper gives neither the initial D_r nor α. Ours starts at one. At the short budget it fell
-# below neither α = 0.5 nor 0.9, so no shape was learned; the report says so.
-_SHAPE = {"threshold": 0.9}
+# below neither 0.5 nor 0.9: no shape was learned. After an epoch with seed 100, on nine tenths of
+# the training images, it was between 0.90 and 1.18, and below 0.95 for 11 of 81 taps.
+_SHAPE = {"threshold": 0.95}
 
 
 @row()
 def static_joint(base: TrainConfig) -> TrainConfig:
     """Static NSN (J)
 
-    The paper does not give the threshold of the kernel shape: ours is 0.9, for parameters that
+    The paper does not give the threshold of the kernel shape: ours is 0.95, for parameters that
     start at one and do not decay.
     """
     return _joint(base, "static")
