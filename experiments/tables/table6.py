@@ -58,12 +58,12 @@ ON_CIFAR_FS = Table(
         "short": "32 filters, 10 epochs over the base classes (384,000 images: 3,000 steps of "
         "128, or 3,840 episodes of 5 classes, or 960 of 20), Adam at 0.001 in one cycle, "
         "predictors with 32 hidden units; training episodes have 5 shots",
-        "long": "64 filters (MAML 32), until ten validations bring no higher accuracy, at most 80 "
-        "epochs over the base classes, 12,000 episodes for ProtoNet, 16,000 for R2D2, 50,000 for "
-        "MatchingNet and RelationNet, 16,000 tasks for MAML (48,000 with one shot), 8,000 for the "
-        "meta-learned rows; Adam at 0.001 (R2D2 0.005), halved after each tenth of that (MAML "
-        "and the meta-learned rows: cosine schedule), weight decay only for rows that train on "
-        "images, predictors with 32 hidden units; training episodes have 5 shots, unless the row "
+        "long": "64 filters (MAML 32), Adam at 0.001 (R2D2 0.005), predictors with 32 hidden "
+        "units. Rows that train on images: at most 80 epochs over the base classes, until ten "
+        "validations bring no higher accuracy, weight decay, and a rate halved after each tenth. "
+        "The others: 12,000 episodes for ProtoNet, 16,000 for R2D2, 50,000 for MatchingNet and "
+        "RelationNet, 16,000 tasks for MAML (48,000 with one shot), 8,000 for the meta-learned "
+        "rows, and a rate that follows a cosine; training episodes have 5 shots, unless the row "
         "says 1",
         "paper": f"32 filters, {_AT_LENGTH}",
     },

@@ -71,7 +71,7 @@ def test_rows_see_the_same_number_of_images(name, budget):
         assert f"{seen['proto'] / 400:,.0f} " in table(name).budgets["short"]
 
 
-def test_long_rows_end_by_patience_within_the_words_of_their_budget():
+def test_long_rows_are_as_the_words_of_their_budget_say():
     names = set(list_methods()) & {"proto", "maml", "relation", "matching", "r2d2", "baseline_pp"}
     rows = table("table6").at("long").rows
     words = table("table6").budgets["long"]
@@ -79,7 +79,9 @@ def test_long_rows_end_by_patience_within_the_words_of_their_budget():
         config = row.config("long")
         names.discard(config.method)
         assert config.options["width"] == (32 if config.method == "maml" else 64)
-        assert config.patience == 10
+        on_images = config.build_method().trains_on == "images"
+        assert config.patience == (10 if on_images else None)
+        assert config.schedule == ("halving" if on_images else "cosine")
         assert config.learning_rate == (0.005 if config.method == "r2d2" else 0.001)
         validations = config.epochs
         if config.steps is not None:

@@ -25,9 +25,12 @@ class MAML(MetaLearned):
     published results are transductive: ``batch_norm="batch"``.
 
     Args:
+        inner_lr: for the mean loss of the support images. The authors' 0.01 is for a loss that
+            their code sums over classes: five times the mean with five classes.
         test_steps: gradient steps at test time.
     """
 
+    inner_lr: float = 0.05
     test_steps: int = 10
 
     name: ClassVar[str] = "maml"
