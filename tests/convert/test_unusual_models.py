@@ -115,6 +115,11 @@ def test_a_layer_that_merges_itself_in_evaluation_mode_is_itself_again():
     multiply_adds(model, images())
     assert model[0][2].merged
     torch.testing.assert_close(model[0][2].weight, weight)
+    model.eval()
+    model[0][2].train()  # and the other way round
+    multiply_adds(model, images())
+    assert not model[0][2].merged
+    assert (model.training, model[0][2].training) == (False, True)
 
 
 def test_merging_beside_a_parametrization_of_something_else():

@@ -35,10 +35,9 @@ def evaluation(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        # A module's own train may do more than set a flag, such as merging weights.
-        own = [(m, mode) for m, mode in training if type(m).train is not nn.Module.train]
-        for module, mode in sorted(own, key=lambda pair: not pair[1]):  # eval last: train recurses
-            module.train(mode)
+        for module, mode in training:  # parents first: train reaches the modules inside
+            if type(module).train is not nn.Module.train:
+                module.train(mode)  # it may do more than set a flag, such as merging weights
         for module, mode in training:
             module.training = mode
 
