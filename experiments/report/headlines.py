@@ -48,7 +48,7 @@ HEADLINES = (
 
 _LEGEND = """
 ± is a 95 % interval of the paired difference, bold if it is over seeds and does not contain zero;
-it leaves out the error of the time per step, about 2 %.
+it leaves out the error of the time per step, about 3 %.
 For photographs it is over random draws from the same 400, some of them of classes on which settings
 were chosen or the network was pretrained; it says nothing about other photographs.
 """

@@ -5,7 +5,8 @@ published numbers. Here every row has 64 filters (MAML 32, as its authors) and a
 hours of one core. Networks that learn from images end earlier if ten validations bring no higher
 accuracy; their learning rate falls all the time, so that an early end is one at a low rate. The
 others have no weight decay, and a rate that follows a cosine to the end: halved after each tenth,
-it would add up to a quarter of what their authors' does, or less. The recipes:
+it would add up to three fifths of the authors' sum for ProtoNet, a quarter for MatchingNet, and a
+twentieth for RelationNet. The recipes:
 
 - ProtoNet (https://github.com/jakesnell/prototypical-networks): Adam at 0.001, 20 classes per
   episode for five shots (Snell et al., 2017). Theirs halves the rate every 2,000 episodes until

@@ -106,8 +106,7 @@ class Curve:
 
     def seeds(self, point: Point) -> list[int]:
         """The seeds on which a network is compared: those that it shares with :meth:`beside`."""
-        widths = self.beside(point).widths
-        return [s for s in point.by_seed if widths and all(s in w.by_seed for w in widths)]
+        return _shared_seeds(point, self.beside(point).widths)
 
     def beside(self, point: Point) -> Curve:
         """The curve of those widths that allow the most comparisons, widths times seeds."""
@@ -117,7 +116,7 @@ class Curve:
             for least in sorted(set(shared) - {0}, reverse=True)
         ]
         several = [widths for widths in choices if len(widths) > 1]
-        best = max(several, key=lambda ws: len(ws) * _common(point, ws), default=())
+        best = max(several, key=lambda ws: len(ws) * len(_shared_seeds(point, ws)), default=())
         return replace(self, widths=best)
 
     def excess(self, point: Point) -> Estimate | None:
@@ -125,8 +124,9 @@ class Curve:
 
         None for a network that costs less or more than all widths, or shares no seed with them.
         """
-        curve, seeds, cost = self.beside(point), self.seeds(point), point.cost[self.axis]
-        if len(curve.widths) < 2 or not seeds:
+        curve, cost = self.beside(point), point.cost[self.axis]
+        seeds = _shared_seeds(point, curve.widths)
+        if not seeds:
             return None
         low, high = curve.ends()
         if not low <= cost <= high:
@@ -141,9 +141,9 @@ class Curve:
         return over_seeds_and_episodes([heights(seed) for seed in seeds])
 
 
-def _common(point: Point, widths: Sequence[Point]) -> int:
-    """How many seeds a network shares with all of these."""
-    return sum(all(seed in width.by_seed for width in widths) for seed in point.by_seed)
+def _shared_seeds(point: Point, widths: Sequence[Point]) -> list[int]:
+    """The seeds that a network shares with all of these; none if there are none of these."""
+    return [s for s in point.by_seed if widths and all(s in width.by_seed for width in widths)]
 
 
 def _is_better(point: Point, faster: Point) -> bool:

@@ -29,7 +29,7 @@ it is no better than more width. The curve is fitted to all plain networks: a pa
 or a line if there are fewer than four widths. On the axis of time, widths that are no better than a
 faster one are left out. ± is a 95 % interval over seeds (Student's t), and over episodes if all
 networks share them, not corrected for the number of networks, and without the error of the time
-per step, which is about 2 %. A network is compared on the seeds that it shares with the widths, so
+per step, which is about 3 %. A network is compared on the seeds that it shares with the widths, so
 the curve through all seeds that the pictures show may lie a little beside the one it is compared
 with. In the pictures, filled, coloured symbols lie above the curve by more than the interval.
 """
