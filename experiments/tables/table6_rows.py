@@ -89,11 +89,19 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def relation(base: FewShotConfig) -> FewShotConfig:
         """RelationNet
 
-        On the same CNN-4 as the others, which leaves feature maps of 2×2; its authors use larger
-        ones. At the long budget it has one pooling fewer, which leaves 4×4. Its authors' code tests
-        with batch statistics, so its published numbers may be transductive; ours are not.
+        On the same CNN-4 as the others, which leaves feature maps of 2×2. At the long budget it
+        pools twice, as its authors' does, which leaves 8×8.
         """
         return _episodes(base, "relation")
+
+    @row(starts_from="relation")
+    def relation_batch(base: FewShotConfig) -> FewShotConfig:
+        """RelationNet, tested with batch statistics †
+
+        Transductive. The network of the row above. Its authors' code tests with the BatchNorm
+        statistics of each batch, so its published numbers may be transductive too.
+        """
+        return replace(_only_tested(base, "relation"), batch_norm="batch")
 
     @row()
     def tadam(base: FewShotConfig) -> FewShotConfig:
@@ -134,11 +142,11 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
 
         Starts from the finetuning baseline's network. At the short budget 1,152 episodes of 5
         classes follow the ten epochs of that network (19,200 at the paper's budget; its authors
-        used 20,000), without weight decay, at the authors' learning rate of the backbone, 0.0001;
-        their transformer has ten times that.
+        used 20,000), without weight decay, at the authors' learning rates: 0.0001 for the backbone
+        and ten times that for the transformer.
         """
-        epochs = 40 if _is_papers(base) else 3
-        return replace(_episodes(base, "feat"), epochs=epochs, lr=1e-4, weight_decay=0.0)
+        changed = replace(_episodes(base, "feat"), lr=1e-4, head_rate=10.0, weight_decay=0.0)
+        return replace(changed, epochs=40 if _is_papers(base) else 3)
 
     @row(starts_from="finetune")
     def bd_cspn(base: FewShotConfig) -> FewShotConfig:

@@ -91,7 +91,7 @@ def test_long_rows_are_as_the_words_of_their_budget_say():
             assert f"{config.epochs:g} epochs" in words
         assert validations in (0, 20, 40, 80)
         assert (config.n_shot, config.train_shot) == (1 if "one-shot" in row.name else 5, None)
-        assert ("Transductive" in row.deviation) == (config.method == "maml")
+        assert ("Transductive" in row.deviation) == (config.batch_norm == "batch")
     assert not names
     assert table("table6").published.keys() <= {row.name for row in rows}
 

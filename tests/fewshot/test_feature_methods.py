@@ -2,6 +2,7 @@
 
 from math import log
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from neural_similarity.fewshot import as_tasks, query_labels
 from neural_similarity.fewshot.methods.classifiers.baseline_pp import CosineClassifier
 from neural_similarity.fewshot.methods.classifiers.ridge import RIDGES
 from neural_similarity.fewshot.methods.metric.matching import FullContext
+from neural_similarity.fewshot.methods.metric.relation import RelationHead
 
 # In float64 the two ways to compute differ by rounding alone.
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -131,8 +133,20 @@ def test_matching_by_an_explicit_softmax():
             for images in support[b]
         ]
         total = sum(map(sum, weights))
-        expected = torch.stack([sum(row) / total for row in weights])
+        expected = torch.stack([sum(row) / total + 1e-6 for row in weights])
         torch.testing.assert_close(scores[b, q].exp(), expected, **CLOSE)
+
+
+@pytest.mark.parametrize(("floor", "least"), [(1e-6, log(1e-6)), (0.0, -120)])
+def test_the_floor_of_matching_bounds_the_loss(floor, least):
+    method, network = made("matching", floor=floor)
+    support = torch.tensor([[[[1.0, 0.0]], [[-1.0, 0.0]]]]).double()
+    query = torch.tensor([[[0.6, 0.8]]]).double().requires_grad_()
+    scores = method.feature_scores(network, support, query)
+    assert scores[0, 0, 1].item() == pytest.approx(least)
+    scores[0, 0, 1].backward()
+    assert query.grad.isfinite().all()
+    assert (query.grad.norm() < 1e-6) == (floor > 0)
 
 
 def test_full_context_embeddings_by_hand():
@@ -180,7 +194,7 @@ def _other_direction(key: str) -> str:
 
 
 def test_matching_in_full_context():
-    plain, network = made("matching", fce=True)
+    plain, network = made("matching", fce=True, floor=0.0)
     support, query = features(size=network.num_features)
     scores = plain.feature_scores(network, support, query)
     assert scores.shape == (2, query.shape[1], 3)
@@ -217,6 +231,24 @@ def test_relation_by_a_network_built_by_hand():
         hidden = (head[9].weight @ flat + head[9].bias).relu()
         expected = torch.sigmoid(head[11].weight @ hidden + head[11].bias)[0]
         torch.testing.assert_close(scores[b, q, w], expected, **CLOSE)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_relation_is_the_network_of_concatenated_maps(training):
+    head = RelationHead((3, 5, 4), filters=4, hidden=3).double().train(training)
+    classes, query = torch.randn(2, 3, 3, 5, 4).double(), torch.randn(2, 4, 3, 5, 4).double()
+    relations = head.compare(classes, query)
+    assert relations.shape == (2, 4, 3)
+    pairs = [torch.cat((classes[b, w], query[b, q])) for b, q, w in np.ndindex(2, 4, 3)]
+    expected = head(torch.stack(pairs)).reshape(2, 4, 3)
+    torch.testing.assert_close(relations, expected, **CLOSE)
+    weights = list(head.parameters())
+    for got, wanted in zip(
+        torch.autograd.grad(relations.square().sum(), weights),
+        torch.autograd.grad(expected.square().sum(), weights),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, wanted, **CLOSE)
 
 
 def test_relation_minimises_the_squared_error():

@@ -93,7 +93,8 @@ def test_feat_by_a_loop():
     for b in range(len(support)):
         prototypes = transformed_set(network.head, support[b].numpy().mean(1))
         for q, w in np.ndindex(scores.shape[1:]):
-            expected = -((query[b, q].numpy() - prototypes[w]) ** 2).sum() / 3
+            distance = ((query[b, q].numpy() - prototypes[w]) ** 2).sum()
+            expected = -distance / (3 * network.num_features / 64)
             assert scores[b, q, w] == pytest.approx(expected, rel=1e-9)
 
 
@@ -116,7 +117,7 @@ def test_the_regulariser_of_feat_by_a_loop():
     losses = []
     for w, rows in enumerate(sets):
         for row in rows:
-            exponents = np.exp([-((row - mean) ** 2).sum() / 5 for mean in means])
+            exponents = np.exp([-((row - mean) ** 2).sum() / (5 * len(row) / 64) for mean in means])
             losses.append(-np.log(exponents[w] / exponents.sum()))
     assert loss == pytest.approx(first + 0.7 * np.mean(losses), rel=1e-9)
 

@@ -14,7 +14,7 @@ from neural_similarity.fewshot import FewShotConfig, FewShotRun, list_methods, t
 from neural_similarity.fewshot.from_settings import configs_from_settings
 from neural_similarity.fewshot.task import FewShotTask, validating_method
 from neural_similarity.fewshot.training_data import EpisodeLoader, base_classes
-from neural_similarity.train import Run, TrainConfig
+from neural_similarity.train import Run, TrainConfig, build_optimizer
 from neural_similarity.train.distributed import World
 
 
@@ -132,6 +132,44 @@ def test_methods_begin_with_the_network_of_another(tmp_path, method):
     torch.testing.assert_close(ours(images), theirs(images))
     fresh = run.build_network(6, 1, 8).eval()
     assert not torch.allclose(fresh(images), theirs(images))
+
+
+def test_a_method_takes_the_head_of_its_own_run(tmp_path):
+    first = train_method(replace(SMALL, method="relation", steps=3), tmp_path / "first")
+    again = replace(first.config, backbone=str(first.folder), steps=None, epochs=0.0)
+    second = train_method(replace(again, batch_norm="batch"), tmp_path / "second")
+    assert_same_weights(first, second)
+    # A head for another number of classes does not fit.
+    maml = train_method(replace(SMALL, method="maml", steps=1), tmp_path / "maml")
+    other = replace(maml.config, backbone=str(maml.folder), train_way=4)
+    wider = FewShotTask(FewShotRun(tmp_path / "wider", other), World()).model
+    assert wider.head.weight.shape[0] == 4
+
+
+def assert_same_weights(one, other):
+    ours, theirs = (run.load_network().state_dict() for run in (one, other))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_the_head_may_learn_at_another_rate(tmp_path):
+    still = train_method(
+        replace(SMALL, method="relation", steps=2, head_rate=0.0, weight_decay=0.0), tmp_path / "a"
+    )
+    begin, end = still.build_network(3, 1, 8), still.load_network("last")
+    assert all(torch.equal(p, q) for p, q in pairs(begin.head, end.head))
+    assert not any(torch.equal(p, q) for p, q in pairs(begin.backbone, end.backbone))
+    model = still.build_network(3, 1, 8)
+    groups = build_optimizer(replace(still.config, head_rate=10.0), model).param_groups
+    factors = {p: group["lr_factor"] for group in groups for p in group["params"]}
+    assert {factors[p] for p in model.backbone.parameters()} == {1.0}
+    assert {factors[p] for p in model.head.parameters()} == {10.0}
+    with pytest.raises(ns.RunError, match="expected head_rate of at least 0, got -1"):
+        replace(SMALL, head_rate=-1.0)
+
+
+def pairs(one, other):
+    return list(zip(one.parameters(), other.parameters(), strict=True))
 
 
 def test_backbones_that_do_not_fit(tmp_path):

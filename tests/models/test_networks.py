@@ -210,6 +210,17 @@ def test_resnets_of_other_depths():
     assert numbers(ns.create_model("resnet18", 1000, depth=34)) == 21_797_672
 
 
+@pytest.mark.parametrize(("poolings", "side"), [(None, 2), (2, 8), (0, 32)])
+def test_fewer_poolings_leave_larger_maps(poolings, side):
+    model = ns.create_model("cnn4", 5, image_size=32, width=3, poolings=poolings).eval()
+    maps = model.forward_features(torch.randn(2, 3, 32, 32))
+    assert maps.shape == (2, 3, side, side)
+    assert model.num_features == 3 * side**2
+    # Without pooling a stage is convolution, BatchNorm and ReLU, as with it.
+    assert list(model.state_dict()) == list(ns.create_model("cnn4", 5, width=3).state_dict())
+    assert (maps >= 0).all()
+
+
 def test_a_network_of_ones_own(monkeypatch):
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
 
@@ -249,6 +260,9 @@ def test_a_name_in_use_is_refused(other):
         ({"hidden": 0}, "expected hidden to be a whole number of at least 1, got 0"),
         ({"depths": (1, 2)}, r"for the same stages, got \(1, 2, 4\) and \(1, 2\)"),
         ({"depths": (1, 0, 1)}, "expected depths to be a whole number of at least 1, got 0"),
+        ({"poolings": 4}, "expected at most one pooling per stage, got 4 poolings and 3 stages"),
+        ({"poolings": -1}, "expected poolings to be a whole number of at least 0, got -1"),
+        ({"poolings": 2, "image_size": 3}, "image_size of at least 4, got 3. 2 poolings"),
         ({"stem": "leaf"}, "expected stem to be one of 'imagenet', 'none', 'root', got 'leaf'"),
         ({"init": "she"}, "expected init to be one of 'he', 'pytorch', got 'she'"),
         ({"name": "resnet_cifar", "depth": 18}, "multiple of 6, got 18. .* The nearest is 20"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from torch import nn
+
 from .. import _check
 from ..errors import RunError
 from ..train.settings import SIMILARITIES, Settings, setting
@@ -41,6 +43,9 @@ class FewShotConfig(Settings):
         metadata={"help": "options of the method: method_options.inner_lr=0.1"},
     )
     backbone: str | None = setting(None, "a run of another method, to start from its backbone")
+    head_rate: float = setting(
+        1.0, "learning rate of what the method adds to the backbone, as a multiple of lr"
+    )
     base: str = setting("train", "base classes: train, or train+val (no validation)")
     augment: bool = setting(True, "augment base images, as usual for the data set")
 
@@ -69,7 +74,7 @@ class FewShotConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check.known_name("configuration", "base", self.base, BASES)
-        self.at_least(0, "epochs", "episode_seed")
+        self.at_least(0, "epochs", "episode_seed", "head_rate")
         self.at_least(
             1, "n_way", "n_shot", "n_query", "train_way", "train_shot", "train_query", "tasks",
             "epoch_steps", "episodes", "patience",
@@ -95,6 +100,9 @@ class FewShotConfig(Settings):
     def build_method(self) -> Method:
         """The method with its options."""
         return create_method(self.method, batch_norm=self.batch_norm, **self.method_options)
+
+    def lr_factors(self, model: nn.Module) -> dict[nn.Parameter, float]:
+        return dict.fromkeys(model.get_submodule("head").parameters(), self.head_rate)
 
     def similarity_kind(self) -> str:
         if self.similarity == "method":

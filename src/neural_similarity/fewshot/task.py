@@ -181,28 +181,41 @@ def validating_method(method: Method) -> Method:
 
 
 def begin_with(network: FewShotNetwork, source: FewShotRun, config: FewShotConfig) -> None:
-    """Give a network another run's backbone; a similarity missing there is the identity."""
+    """Give a network another run's backbone; a similarity missing there is the identity.
+
+    A method that trains on episodes also takes the head of a run of its own, if it fits.
+    """
     trained = source.load_network().backbone
     similarity = build_similarity(config)
     if similarity is not None and source.config.similarity_kind() == "none":
         attach(trained, similarity)
     network.backbone.load_state_dict(trained.state_dict())
-    if config.build_method().needs_base_classifier:
+    method = config.build_method()
+    if method.needs_base_classifier:
         _take_classifier(network, source, config)
+    elif method.trains_on == "episodes" and source.config.method == config.method:
+        _take_head(network, source)
 
 
 def _take_classifier(network: FewShotNetwork, source: FewShotRun, config: FewShotConfig) -> None:
     """Give a network the other run's base-class classifier too."""
-    theirs, ours = source.load_network().head.state_dict(), network.head.state_dict()
-    same = {k: v.shape for k, v in theirs.items()} == {k: v.shape for k, v in ours.items()}
-    if source.has_base_classifier() and same:
-        network.head.load_state_dict(theirs)
-    elif config.epochs == 0 and not config.steps:
+    if source.has_base_classifier() and _take_head(network, source):
+        return
+    if config.epochs == 0 and not config.steps:
         raise RunError(
             f"backbone {source.folder}: expected a run with a classifier of the same base classes "
             f"for {config.method!r}, got a run of {source.config.method!r} without one. Name a run "
             f"that trained one, such as a run of 'finetune', or train for some epochs."
         )
+
+
+def _take_head(network: FewShotNetwork, source: FewShotRun) -> bool:
+    """Give a network the other run's head if it has the same shape; return whether it does."""
+    theirs, ours = source.load_network().head.state_dict(), network.head.state_dict()
+    fits = {k: v.shape for k, v in theirs.items()} == {k: v.shape for k, v in ours.items()}
+    if fits:
+        network.head.load_state_dict(theirs)
+    return fits
 
 
 class _Loss(nn.Module):

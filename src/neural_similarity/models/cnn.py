@@ -77,7 +77,7 @@ CONFIGURATIONS = {
 
 
 class CNN(Backbone):
-    """Stages of 3×3 convolutions with BatchNorm and ReLU, each ended by 2×2 max pooling.
+    """Stages of 3×3 convolutions with BatchNorm and ReLU, ended by 2×2 max pooling.
 
     A similarity goes to the convolutions of the stages, and ``conv_layer`` makes only these.
 
@@ -89,6 +89,7 @@ class CNN(Backbone):
         width: filters in the first stage.
         growth: filters in each stage, as multiples of ``width``.
         depths: convolutions in each stage.
+        poolings: how many stages, from the first, end with pooling; by default all.
         hidden: outputs of a fully connected layer with ReLU before the classifier. With None there
             is no such layer, and the classifier reads the flattened map.
         stem: the layers before the first stage: ``"none"``; ``"root"``, a plain 3×3 convolution;
@@ -119,6 +120,7 @@ class CNN(Backbone):
         width: int = 32,
         growth: tuple[int, ...] = (1, 2, 4),
         depths: tuple[int, ...] = (3, 3, 3),
+        poolings: int | None = None,
         hidden: int | None = 256,
         stem: Stem = "none",
         conv_classifier: bool = False,
@@ -129,17 +131,19 @@ class CNN(Backbone):
         super().__init__(num_classes, in_channels, image_size)
         _check.known_name("CNN", "stem", stem, get_args(Stem))
         _check.known_name("CNN", "init", init, get_args(Init))
-        _check_widths(width, growth, depths, hidden)
-        side = pooled_side("CNN", image_size, len(depths), 2 if stem == "imagenet" else 0)
+        poolings = len(depths) if poolings is None else poolings
+        _check_widths(width, growth, depths, poolings, hidden)
+        side = pooled_side("CNN", image_size, poolings, 2 if stem == "imagenet" else 0)
         self.stem = _stem(stem, in_channels, width, norm_layer)
         channels = in_channels if stem == "none" else width
         stages = []
-        for multiple, depth in zip(growth, depths, strict=True):
+        for number, (multiple, depth) in enumerate(zip(growth, depths, strict=True)):
             layers: list[nn.Module] = []
             for _ in range(depth):
                 layers += conv_norm_relu(channels, width * multiple, conv_layer, norm_layer)
                 channels = width * multiple
-            stages.append(max_pooled(layers, nn.MaxPool2d(2)))
+            pooled = number < poolings
+            stages.append(max_pooled(layers, nn.MaxPool2d(2)) if pooled else nn.Sequential(*layers))
         self.stages = nn.Sequential(*stages)
         self.hidden = nn.Sequential()
         self.num_features = channels * side**2
@@ -167,7 +171,7 @@ class CNN(Backbone):
 
 
 def _check_widths(
-    width: int, growth: tuple[int, ...], depths: tuple[int, ...], hidden: int | None
+    width: int, growth: tuple[int, ...], depths: tuple[int, ...], poolings: int, hidden: int | None
 ) -> None:
     _check.whole_numbers("CNN", width=width, hidden=1 if hidden is None else hidden)
     if not growth or len(growth) != len(depths):
@@ -176,6 +180,12 @@ def _check_widths(
         )
     for multiple, depth in zip(growth, depths, strict=True):
         _check.whole_numbers("CNN", growth=multiple, depths=depth)
+    _check.counts("CNN", poolings=poolings)
+    if poolings > len(depths):
+        raise ShapeError(
+            f"CNN: expected at most one pooling per stage, got {poolings} poolings and "
+            f"{len(depths)} stages."
+        )
     most_layers("CNN", sum(depths))
 
 

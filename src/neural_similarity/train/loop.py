@@ -227,7 +227,7 @@ class _Job:
         seed_step(config.seed, world.rank, progress.step)
         rate = config.learning_rate * SCHEDULES[config.schedule](progress.step / total)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = group["lr_factor"] * rate
         with torch.autocast(world.device.type, torch.bfloat16, enabled=config.autocast):
             loss, wrong = self.network(*batch)  # type: ignore[misc]  # it is there now
         self.optimizer.zero_grad()

@@ -11,6 +11,8 @@ from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
+from torch import nn
+
 from .. import _check
 from ..errors import RunError
 from ..structures import list_structures
@@ -186,6 +188,10 @@ class Settings:
     def learning_rate(self) -> float:
         """The peak of the schedule."""
         return OPTIMIZERS[self.optimizer] if self.lr is None else self.lr
+
+    def lr_factors(self, model: nn.Module) -> dict[nn.Parameter, float]:
+        """Learning rates of parameters, as multiples of the schedule's, where that is not 1."""
+        return {}
 
     def similarity_kind(self) -> str:
         """The similarity of the network: none, static or dynamic."""

@@ -22,6 +22,8 @@ from .proto import squared_distances
 
 __all__ = ["Feat", "SetToSet"]
 
+AUTHORS_FEATURES = 64  # of the network that the temperatures are for
+
 
 class SetToSet(nn.Module):
     r"""Self-attention with one head over a set of features ``(..., n, D)``.
@@ -68,7 +70,7 @@ class SetToSet(nn.Module):
 class Feat(FeatureMethod):
     r"""A query belongs to the class with the nearest prototype, after T has adapted prototypes.
 
-    .. math:: s_w = -\frac1\tau \|x - T(p)_w\|^2
+    .. math:: s_w = -\frac{64}{D \tau} \|x - T(p)_w\|^2
 
     where T (:class:`SetToSet`) takes the prototypes p of all classes of the episode: what tells two
     classes apart depends on which two they are. Training adds a regulariser: T takes each class
@@ -76,8 +78,10 @@ class Feat(FeatureMethod):
     mean of their own class after T (cross-entropy with temperature τ₂).
 
     It starts with a network trained on base classes. The defaults are the authors' for 5-way 5-shot
-    with four convolutions; for 1-shot they use ``temperature=64, balance=1.0, temperature2=16``,
-    and in both cases train the backbone at a tenth of the learning rate of T, which we do not do.
+    with four convolutions and D = 64 features; distances are divided by D, so that other networks
+    can use the same temperatures. For 1-shot the authors use ``temperature=64, balance=1.0,
+    temperature2=16``. They train T at ten times the learning rate of the backbone: the setting
+    ``head_rate`` of :class:`FewShotConfig`.
 
     Args:
         temperature: τ.
@@ -109,7 +113,7 @@ class Feat(FeatureMethod):
 
     def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
         prototypes = network.head(support.mean(2))
-        return -squared_distances(query, prototypes) / self.temperature
+        return self._scores_by(self.temperature, query, prototypes)
 
     def loss(self, network: FewShotNetwork, batch: Images | Tasks) -> Tensor:
         if isinstance(batch, Images):
@@ -139,5 +143,9 @@ class Feat(FeatureMethod):
         together = classes.unsqueeze(-1) == classes.unsqueeze(-2)
         members = F.one_hot(classes, n_way).to(features.dtype)
         means = (members / members.sum(1, keepdim=True)).mT @ network.head(features, together)
-        scores = -squared_distances(features, means) / self.temperature2
+        scores = self._scores_by(self.temperature2, features, means)
         return F.cross_entropy(scores.flatten(0, 1), classes.flatten())
+
+    def _scores_by(self, temperature: float, features: Tensor, centres: Tensor) -> Tensor:
+        scale = AUTHORS_FEATURES / (features.shape[-1] * temperature)
+        return -scale * squared_distances(features, centres)

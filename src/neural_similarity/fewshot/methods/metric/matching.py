@@ -27,15 +27,18 @@ class Matching(FeatureMethod):
     .. math:: p(\text{class } w) = \sum_{i \in w} a(x, x_i), \qquad
         a = \operatorname{softmax}_i \, \alpha \cos(f(x), g(x_i))
 
-    Scores are the logarithms of these probabilities.
+    Scores are the logarithms of these probabilities, each plus ``floor``. Without it, the loss of
+    a hopeless query would be as large as α allows.
 
     Args:
         scale: α. The paper uses 1; the 100 of CloserLook allows sharper attention.
+        floor: added to probabilities, as in CloserLook; the paper has none.
         fce: full context embeddings: f and g see the whole support set.
         fce_steps: how often f reads it.
     """
 
     scale: float = 100.0
+    floor: float = 1e-6
     fce: bool = False
     fce_steps: int = 5
 
@@ -51,7 +54,7 @@ class Matching(FeatureMethod):
         cosines = F.normalize(query, dim=-1) @ F.normalize(images, dim=-1).mT
         attention = (self.scale * cosines).log_softmax(-1)
         scores: Tensor = attention.unflatten(-1, support.shape[1:3]).logsumexp(-1)
-        return scores
+        return torch.logaddexp(scores, scores.new_tensor(self.floor).log())
 
 
 class FullContext(nn.Module):

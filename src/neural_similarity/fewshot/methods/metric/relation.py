@@ -7,9 +7,8 @@ https://arxiv.org/abs/1711.06025.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -31,8 +30,8 @@ class Relation(FeatureMethod):
     is the mean over its support images: the paper's sum up to a factor, so that the number of
     shots may change.
 
-    The maps should not be too small. A backbone that pools less often, as the paper's does, is
-    ``create_model("cnn4", depths=(2, 2), growth=(1, 1))``.
+    The maps should not be too small. ``create_model("cnn4", poolings=2)`` pools twice, as the
+    paper's network does.
 
     Args:
         filters: of the two convolutions.
@@ -48,12 +47,9 @@ class Relation(FeatureMethod):
         return RelationHead(network.map_shape, self.filters, self.hidden)
 
     def feature_scores(self, network: FewShotNetwork, support: Tensor, query: Tensor) -> Tensor:
-        n_way, queries = support.shape[1], query.shape[1]
-        classes = support.mean(2)[:, None].expand(-1, queries, -1, -1)
-        pairs = torch.stack((classes, query[:, :, None].expand(-1, -1, n_way, -1)), dim=3)
-        maps = pairs.flatten(0, 2).unflatten(2, network.map_shape).flatten(1, 2)
-        relations: Tensor = network.head(maps)
-        return relations.reshape(-1, queries, n_way)
+        classes = support.mean(2).unflatten(-1, network.map_shape)
+        head = cast(RelationHead, network.head)
+        return head.compare(classes, query.unflatten(-1, network.map_shape))
 
     def loss(self, network: FewShotNetwork, batch: Images | Tasks) -> Tensor:
         if isinstance(batch, Images):
@@ -89,3 +85,21 @@ class RelationHead(nn.Sequential):
             nn.Linear(hidden, 1),
             nn.Sigmoid(),
         )
+
+    def compare(self, classes: Tensor, query: Tensor) -> Tensor:
+        """Relations ``(B, Q, n_way)`` of maps ``(B, n_way, C, H, W)`` and ``(B, Q, C, H, W)``.
+
+        The same as calling the head with the two maps of every pair, concatenated. But the first
+        convolution is linear: it runs once for every map, and pairs add what it made of each.
+        """
+        first, *rest = self
+        assert isinstance(first, nn.Conv2d)
+        for_class, for_query = first.weight.chunk(2, dim=1)
+        of_classes = F.conv2d(classes.flatten(0, 1), for_class, padding=1)
+        of_query = F.conv2d(query.flatten(0, 1), for_query, first.bias, padding=1)
+        pairs = (
+            of_classes.unflatten(0, classes.shape[:2])[:, None]
+            + of_query.unflatten(0, query.shape[:2])[:, :, None]
+        )
+        relations: Tensor = nn.Sequential(*rest)(pairs.flatten(0, 2))
+        return relations.reshape(pairs.shape[:3])
