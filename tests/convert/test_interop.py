@@ -105,6 +105,13 @@ parallel = nn.parallel.DistributedDataParallel(model)
 for _ in range(2):
     parallel(mine).square().mean().backward()
 assert all(p.grad is not None for p in ns.similarity_parameters(model))
+try:
+    ns.attach(parallel, ns.StaticSimilarity("diagonal"), name="late")
+    raise AssertionError("a similarity whose gradients would not be averaged")
+except ns.AttachError as error:
+    assert "expected a model before DistributedDataParallel, got one after it" in str(error)
+ns.save_similarity(parallel, f"{dist.get_rank()}.safetensors")
+ns.load_similarity(parallel, f"{dist.get_rank()}.safetensors", name="birds")  # it has these
 ns.merge(parallel)
 assert type(model[0]) is nn.Conv2d
 del parallel  # or it ends the group, waiting for a thread that waits for Python
@@ -115,6 +122,81 @@ dist.destroy_process_group()
 def test_distributed_data_parallel(tmp_path, forks):
     """Two ranks, half the batch each, give the gradients of one process with all of it."""
     done = forks.call("support.worlds:pair", "support.forks:run_here", RANK, cwd=tmp_path)
+    assert done.code == 0, done.err
+
+
+SHARDED = """
+import copy, torch, torch.distributed as dist, neural_similarity as ns
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+def shard(model):
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, mesh=mesh)
+    return model
+
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+file = f"{dist.get_rank()}.safetensors"
+input = torch.randn(4, 3, 8, 8)
+dist.broadcast(input, 0)
+for config in (
+    ns.StaticSimilarity("diagonal"),
+    ns.DynamicSimilarity("diagonal", ns.ImagePredictor(hidden=2), over="both"),
+):
+    torch.manual_seed(0)
+    stock = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3))
+    plain = ns.attach(copy.deepcopy(stock), config)
+    with torch.no_grad():
+        for parameter in ns.similarity_parameters(plain):
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    static = isinstance(config, ns.StaticSimilarity)
+    sharded = ns.attach(stock, config)
+    sharded.load_state_dict(plain.state_dict())
+    shard(sharded)
+    expected = plain(input)
+    torch.testing.assert_close(sharded(input), expected)
+    loss = sharded(input).square().mean()
+    wanted = plain(input).square().mean()
+    if static:
+        loss = loss + ns.similarity_penalty(sharded, l2=0.1)
+        wanted = wanted + ns.similarity_penalty(plain, l2=0.1)
+    loss.backward()
+    wanted.backward()
+    for ours, theirs in zip(sharded.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad.full_tensor(), theirs.grad, rtol=1e-4, atol=1e-6)
+
+    ns.save_similarity(sharded, file)
+    other = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3))
+    ns.load_similarity(other, file)
+    for ours, theirs in zip(
+        ns.similarity_parameters(other), ns.similarity_parameters(plain), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+    with torch.no_grad():
+        for parameter in ns.similarity_parameters(sharded):
+            parameter.zero_()
+    ns.load_similarity(sharded, file)
+    torch.testing.assert_close(sharded(input), expected)
+    for call, message in (
+        (lambda: ns.attach(sharded, config, name="late"), "before fully_shard, got one after it"),
+        (lambda: ns.load_similarity(sharded, file, name="late"), "before fully_shard, got one"),
+        (lambda: ns.merge(sharded), "fully_shard has divided among" if static else "only dynamic"),
+    ):
+        try:
+            call()
+        except (ns.AttachError, ns.MergeError) as error:
+            assert message in str(error), error
+        else:
+            raise AssertionError(message)
+dist.destroy_process_group()
+"""
+
+
+def test_fully_sharded(tmp_path, forks):
+    """Parameters that two ranks share: the same output, gradients and files as unsharded ones."""
+    done = forks.call("support.worlds:pair", "support.forks:run_here", SHARDED, cwd=tmp_path)
     assert done.code == 0, done.err
 
 

@@ -18,7 +18,7 @@ from ..nn.static import StaticSimilarity
 from .select import ALL_CONV, select
 from .shared_weights import refuse_shared_weights, stock_weights
 from .switch import set_similarity
-from .wrappers import unwrapped
+from .wrappers import refuse_late_parameters, unwrapped
 
 __all__ = ["attach", "other_kind"]
 
@@ -56,9 +56,8 @@ def attach(
 
     Raises:
         AttachError: no layer matches, a layer has a similarity of this name or of the other kind
-            already, a layer has no dynamic version, or layers share a weight and the similarity is
-            static. The model is
-            unchanged.
+            already, a layer has no dynamic version, layers share a weight and the similarity is
+            static, or the model is already inside DDP or ``fully_shard``. The model is unchanged.
 
     Example:
         >>> import torch
@@ -73,6 +72,7 @@ def attach(
     config = replace(config)  # files distinguish attachments by this object
     chosen = _chosen_layers(model, config)
     _refuse_second_similarity(chosen, config, name)
+    refuse_late_parameters("attach", model, chosen.values())
     if isinstance(config, StaticSimilarity):
         refuse_shared_weights("attach", model, stock_weights(chosen.values()), AttachError)
     prepared: dict[str, Any] = dict(config.prepare(chosen, name))

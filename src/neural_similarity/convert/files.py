@@ -29,7 +29,7 @@ from .file_format import (
 )
 from .shared_weights import refuse_shared_weights, stock_weights
 from .switch import check_attached, list_similarities, set_similarity
-from .wrappers import unwrapped
+from .wrappers import is_sharded, refuse_late_parameters, unwrapped, whole
 
 __all__ = ["load_similarity", "save_similarity"]
 
@@ -42,7 +42,8 @@ def save_similarity(
     """Write one similarity of the model, and nothing else, to a safetensors file.
 
     The file appears whole or not at all. It contains neither the name of the similarity nor the
-    prefixes that ``torch.compile`` or ``DataParallel`` add to the names of layers.
+    prefixes that ``torch.compile`` or ``DataParallel`` add to the names of layers. After
+    ``fully_shard`` all processes must call it together.
 
     Args:
         model: with an attached similarity.
@@ -81,7 +82,7 @@ def save_similarity(
         for key, tensor in tensors_of(path_in_model, similarities_by_name(module)[own_name])
     }
     _refuse_meta("save_similarity", own)
-    tensors = {key: tensor.detach().cpu().clone().contiguous() for key, tensor in own.items()}
+    tensors = {key: whole(t.detach()).cpu().clone().contiguous() for key, t in own.items()}
     write_file(path, configs, table, tensors)
 
 
@@ -105,6 +106,8 @@ def load_similarity(
     inner = unwrapped(model)
     modules = dict(inner.named_modules())
     refuse_misfits(path, description, modules, name)
+    missing = [modules[n] for n in layers if not similarity_of(modules[n], name)]
+    refuse_late_parameters("load_similarity", model, missing)
     prepared = _prepare_missing(path, description, modules, name)
     static = [modules[n] for n, (c, _) in prepared.items() if isinstance(c, StaticSimilarity)]
     refuse_shared_weights("load_similarity", inner, stock_weights(static), AttachError)
@@ -121,11 +124,20 @@ def load_similarity(
     _refuse_conflicts(path, pairs)
     with torch.no_grad():
         for tensor, value in pairs:
-            tensor.copy_(value)
+            tensor.copy_(_spread(value, tensor) if is_sharded(tensor) else value)
     for layer, (config, similarities) in prepared.items():
         config.apply(modules[layer], similarities, name)
     set_similarity(inner, name)
     return model
+
+
+def _spread(value: Tensor, like: Tensor) -> Tensor:
+    """A value that every process has, divided among them as a sharded tensor is."""
+    from torch.distributed.tensor import DTensor, distribute_tensor  # slow to import
+
+    assert isinstance(like, DTensor)
+    placed = value.to(like.dtype).to(like.device_mesh.device_type)
+    return distribute_tensor(placed, like.device_mesh, like.placements)
 
 
 def _refuse_meta(where: str, tensors: dict[str, Tensor]) -> None:

@@ -19,6 +19,7 @@ from .probe import probe_output
 from .shared_weights import refuse_shared_weights
 from .switch import list_similarities
 from .unmerge import check_can_keep, forget_layer, keep_layer
+from .wrappers import is_sharded
 
 __all__ = ["effective_state_dict", "merge", "merged_copy"]
 
@@ -159,6 +160,12 @@ def _check_merged(name: str, module: nn.Module) -> None:
             f"merge: expected layer {name!r} to have values, got parameters on the meta device. "
             f"Load a checkpoint that has them with load_state_dict(state, assign=True) first. The "
             f"model is unchanged."
+        )
+    if any(is_sharded(parameter) for parameter in module.parameters()):
+        raise MergeError(
+            f"merge: expected layer {name!r} with whole weights, got weights that fully_shard has "
+            f"divided among processes. Load a full state_dict, or a file of save_similarity, into "
+            f"an unsharded model and merge that. The model is unchanged."
         )
     try:
         before, after = probe_output(module), probe_output(_plain_twin(module))

@@ -13,6 +13,7 @@ from .._autocast import without_autocast
 from ..errors import AttachError, ShapeError
 from ..nn.dynamic import PredictedSimilarity
 from ..nn.inventory import layer_similarities, predictor_modules
+from .wrappers import whole
 
 __all__ = ["filter_orthogonality_penalty", "keep_predictions", "similarity_penalty"]
 
@@ -73,7 +74,7 @@ def similarity_penalty(
             if isinstance(similarity, PredictedSimilarity):
                 M, count = _kept(similarity)
             else:
-                M, count = similarity.similarity(), 1
+                M, count = whole(similarity.similarity()), 1
             if M is not None:
                 terms.append(_penalty(M, similarity.is_diagonal, l1, l2, orthogonality) / count)
     if not terms:

@@ -84,6 +84,8 @@ def kernel_layouts(
 def stock_type(module: nn.Module) -> type[nn.Module]:
     """The class that a layer has without a similarity, such as ``nn.Conv2d``."""
     cls = type(module)
+    if cls.__bases__[0].__name__ == "FSDPModule":  # of fully_shard; its import is slow
+        cls = cls.__bases__[1]
     plain: type[nn.Module] = cls.__bases__[0] if hasattr(module, "parametrizations") else cls
     return getattr(plain, "stock_class", plain)
 
