@@ -57,6 +57,13 @@ class Estimate:
             return None
         return self.low <= value <= self.high
 
+    def widened(self, half: float) -> Estimate:
+        """With another error, of this half-width, that is independent of the rest."""
+        if self.low is None or self.high is None:
+            return self
+        low, high = (sqrt((end - self.mean) ** 2 + half**2) for end in (self.low, self.high))
+        return Estimate(self.mean, self.mean - low, self.mean + high, self.over)
+
     def times(self, factor: float) -> Estimate:
         """The same in other units."""
         low, high = (None if end is None else factor * end for end in (self.low, self.high))

@@ -73,8 +73,8 @@ def _verdict(studies: list[Study]) -> str:
         if -d.mean > _half(c.accuracy("auto"))
     ]
     text = (
-        f"Over {len(behind)} comparisons, the largest gap between `auto` and the best head in "
-        f"hindsight is on {study.pool} ({study.backbone}, {study.image_size} pixels), "
+        f"In {len(behind)} comparisons, `auto` is furthest from the method that turned out best on "
+        f"{study.pool} ({study.backbone}, {study.image_size} pixels), "
         f"{cell.n_way} ways and {cell.n_shot} image{'s' * (cell.n_shot > 1)} per class: "
         f"{gap.mean:+.1f} points from `{cell.best_head()}`, where the interval of `auto` is "
         f"± {half:.1f}. "

@@ -18,7 +18,7 @@ __all__ = ["footnotes"]
 def footnotes(table: Table, rows: Mapping[str, RowResults], budget: str) -> Iterator[str]:
     """What a reader should know about the numbers, a sentence or two each."""
     yield f"Budget `{budget}`: {table.budgets[budget]}."
-    yield from table.notes
+    yield from table.notes_at(budget)
     yield from (f"{of.row.title}: {of.row.deviation}" for of in rows.values() if of.row.deviation)
     starts = [f"`{name}` from `{row.starts_from}`" for name, row in rows.items() if row.starts_from]
     if starts:
@@ -29,7 +29,7 @@ def footnotes(table: Table, rows: Mapping[str, RowResults], budget: str) -> Iter
             yield f"`{name}` diverged at step {', '.join(steps)}."
     if table.metric == "accuracy":
         yield from _fewer_episodes(rows, table.baseline)
-        yield from _early_weights(rows)
+        yield from _tested_weights(rows, of_all=budget == "long")
         yield from _trained_classifiers(rows)
     yield from _taps_off(rows)
     yield from _incomplete(rows)
@@ -56,15 +56,15 @@ def _fewer_episodes(rows: Mapping[str, RowResults], baseline: str) -> Iterator[s
             )
 
 
-def _early_weights(rows: Mapping[str, RowResults]) -> Iterator[str]:
-    """Rows whose best weights in validation are from the first half of training."""
+def _tested_weights(rows: Mapping[str, RowResults], of_all: bool) -> Iterator[str]:
+    """When rows had their best weights in validation: all of them, or if in the first half."""
     for name, row in rows.items():
         steps = [
             (record["tests"][0]["weights_step"], record["metrics"]["eval"]["step"][-1])
             for record in row.finished.values()
             if record["tests"] and "eval" in record["metrics"]
         ]
-        if any(2 * best <= last for best, last in steps):
+        if steps and (of_all or any(2 * best <= last for best, last in steps)):
             shares = ", ".join(f"{best} of {last}" for best, last in steps)
             yield (
                 f"`{name}` was tested with the weights that did best on the validation classes: "

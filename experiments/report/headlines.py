@@ -38,7 +38,7 @@ class Headline:
 HEADLINES = (
     Headline(
         "table4", "static-diagonal", "cnn",
-        "Static similarity against the plain network: error on CIFAR-10",
+        "Static similarity against the plain network: error on CIFAR-10 (lower is better)",
     ),
     Headline(
         "table6", "dynamic", "wide-parameters",
@@ -47,10 +47,9 @@ HEADLINES = (
 )  # fmt: skip
 
 _LEGEND = """
-± is a 95 % interval of the paired difference, bold if it is over seeds and does not contain zero;
-it leaves out the error of the time per step, about 3 %.
-For photographs it is over random draws from the same 400, some of them of classes on which settings
-were chosen or the network was pretrained; it says nothing about other photographs.
+± is the 95 % interval of the paired difference. It is bold if it is over seeds and does not contain
+zero. For birds and cars it is over random tasks from the same 400 photographs, and says nothing
+about others. Some of these classes were used to choose settings, or are in ImageNet.
 """
 
 
@@ -74,7 +73,9 @@ def headlines(
     ]
     if not rows:
         return "There are no results to compare yet."
-    table = markdown.table(("comparison", "accuracy, points of difference", "budget"), rows)
+    table = markdown.table(
+        ("comparison", "result in %, difference in points", "what was run"), rows
+    )
     return f"{table}\n\n{markdown.paragraph(_LEGEND)}"
 
 

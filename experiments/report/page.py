@@ -31,8 +31,11 @@ CAPTIONS = {
 """The picture of a table and its caption."""
 
 _INTRODUCTION = """
-Results of this implementation on two CPU cores, next to the paper's, which trained much longer.
-Every number here is computed from the result files in `experiments/results`.
+Results of this implementation on two CPU cores, next to those of the paper, whose networks were
+trained much longer. Our numbers are computed from the files in `experiments/results`. NSN: neural
+similarity network. DNS, UNS: diagonal and unconstrained similarity. †: not in the paper. Our copies
+of the CIFAR images have pixel values rounded to multiples of 4; those of mini-ImageNet were
+compressed again (WebP, quality 80).
 """
 _HOW_TO_READ = """
 ± is a 95 % interval. Differences are relative to the table's baseline, paired by seed. With one
@@ -84,8 +87,8 @@ def _table_text(name: str, rows: Mapping[str, RowResults], budget: str) -> Itera
     yield markdown.paragraph(f"Table {table.number}. Our training: {table.budgets[budget]}.")
     yield short_text(table, rows)
     yield from pairs_text(table, rows, brief=True)
-    if table.notes:
-        yield markdown.paragraph(" ".join(table.notes))
+    if notes := table.notes_at(budget):
+        yield markdown.paragraph(" ".join(notes))
 
 
 def picture_text(

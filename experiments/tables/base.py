@@ -117,6 +117,7 @@ class Table:
         published: numbers of other papers.
         budgets: what each budget means for this table, in words.
         notes: what a reader must know about the numbers.
+        budget_notes: the same, about those of one budget.
         sizes: the paper's parameters by row, in millions, where it gives them.
         pairs: a row and another row, not the baseline, that it is compared with.
         top5: the paper's top-5 errors by row, where it gives them.
@@ -131,6 +132,7 @@ class Table:
     published: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    budget_notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sizes: Mapping[str, float] = field(default_factory=dict)
     pairs: tuple[tuple[str, str], ...] = ()
     top5: Mapping[str, float] = field(default_factory=dict)
@@ -139,6 +141,10 @@ class Table:
     def number(self) -> str:
         """Its number in the paper: ``"4"`` for ``table4-cifar100``."""
         return self.name.removeprefix("table").partition("-")[0]
+
+    def notes_at(self, budget: str) -> tuple[str, ...]:
+        """What a reader must know about the numbers of a budget."""
+        return (*self.notes, *self.budget_notes.get(budget, ()))
 
     def at(self, budget: str) -> Table:
         """The table with the rows that are run at this budget; most have all or none of them."""

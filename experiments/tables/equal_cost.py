@@ -139,27 +139,34 @@ def _times(value: Any, factor: float) -> Any:
     return max(round(value * factor), 1)
 
 
+_CNN9_WORDS = (
+    "CNN-9, 4 epochs, SGD with a learning rate of up to 0.03 in one cycle, the lower one of "
+    "Table 4; networks with a similarity have width 16"
+)
+
 STUDIES: dict[str, Table] = {
     study.name: study
     for study in (
         _study(
             "equal-cost-cifar-fs", "Equal cost: CNN-4 on CIFAR-FS", (24, 28, 32, 36, 40, 48),
             _FEWSHOT, _FEWSHOT_SMOKE, 60,
-            "CNN-4, 8 epochs over the base classes, Adam, one-cycle learning rate, 1,000 episodes, "
-            "nearest class mean by cosine",
+            "CNN-4, 8 epochs over the base classes, Adam with a learning rate of up to 0.002 in "
+            "one cycle, 1,000 episodes, nearest class mean by cosine; networks with a similarity "
+            "have width 32",
         ),
         _study(
             "equal-cost-cifar10", "Equal cost: CNN-9 on CIFAR-10", (12, 16, 20, 24, 28),
-            _CNN9, _smoke(_CNN9), 60, "CNN-9 at half width, 4 epochs, one-cycle learning rate",
+            _CNN9, _smoke(_CNN9), 60, _CNN9_WORDS,
         ),
         _study(
             "equal-cost-cifar100", "Equal cost: CNN-9 on CIFAR-100", (12, 16, 20, 24, 28),
-            replace(_CNN9, data="cifar100"), _smoke(_CNN9), 60,
-            "CNN-9 at half width, 4 epochs, one-cycle learning rate",
+            replace(_CNN9, data="cifar100"), _smoke(_CNN9), 60, _CNN9_WORDS,
         ),
         _study(
             "equal-cost-resnet", "Equal cost: ResNet-20 on CIFAR-10", (12, 16, 20, 24, 28),
-            _RESNET, _smoke(_RESNET), 60, "ResNet-20, 4 epochs, one-cycle learning rate",
+            _RESNET, _smoke(_RESNET), 60,
+            "ResNet-20, 4 epochs, SGD with a learning rate of up to 0.1 in one cycle; networks "
+            "with a similarity have width 16",
         ),
     )
 }  # fmt: skip

@@ -25,7 +25,7 @@ def test_errors_with_difference_budget_and_link(results):
     # Differences −2, −3, −2.5: mean −2.5, half 4.303 · 0.5 / √3 = 1.24.
     assert rows(results) == [
         [
-            "Static similarity against the plain network: error on CIFAR-10",
+            "Static similarity against the plain network: error on CIFAR-10 (lower is better)",
             "28.50 against 31.00, **−2.50 ± 1.24**",
             "[3 seeds, `cnn9` of width 16, 4 epochs](docs/results.md)",
         ]
@@ -86,10 +86,10 @@ def test_the_text_is_a_table_and_what_its_signs_mean(results):
     keep_error(results, "static-diagonal", 0, 0.2)
     tables = {"table4": read_table(TABLES["table4"], results, "short")}
     text = headlines(results, "short", tables)
-    assert text.startswith("| comparison | accuracy")
+    assert text.startswith("| comparison | result in %")
     assert "| 20.00 against 30.00, −10.00 | 1 seed, `cnn9`" in text
     assert "](" not in text
-    assert "± is a 95 % interval" in text
+    assert "± is the 95 % interval" in text
 
 
 def test_nothing_to_compare_yet(results):

@@ -131,7 +131,7 @@ def test_rows_have_the_tasks_and_statistics_of_their_notes(name):
             tasks[row.name] = int(match[1] or match[2])
         assert tasks.get(row.name) == (config.steps and config.steps * config.tasks)
     assert {"maml", "meta-static"} <= tasks.keys()
-    notes = " ".join(table(name).notes)
+    notes = " ".join(table(name).notes_at("short"))
     assert all(f"{count}" in notes for count in tasks.values())
     static = table(name).row("static").config("short")
     usual = table(name).row("finetune").config("short").episodes

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import log, sqrt
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from ...intervals import Estimate, over_seeds_and_episodes
+from ...intervals import NORMAL, Estimate, over_seeds_and_episodes
 from ...tables.equal_cost import PLAIN
 from ..comparison import on_same_episodes
 from ..row_results import RowResults, find_test
 
 __all__ = ["Curve", "Point", "best_first", "has_curve", "points_of", "verdict"]
+
+TIMING_ERROR = 0.03
+"""The standard deviation of a time per step, as a share of it.
+
+Measured twice (``costs-3.json`` and ``costs-4.json`` of CIFAR-FS), the networks' times relative to
+each other differ by so much; so do the times of networks that do nearly the same.
+"""
 
 
 @dataclass(frozen=True)
@@ -93,11 +100,21 @@ class Curve:
 
     def weights(self, cost: float) -> list[float]:
         """What each width adds to the curve at a cost; the fit is linear in the accuracies."""
-        places = np.log([width.cost[self.axis] for width in self.widths])
-        centre = places.mean()
-        terms = 3 if len(places) > 3 else 2
+        places, centre, terms = self._places()
         fit = np.linalg.pinv(np.vander(places - centre, terms))
         return [float(w) for w in np.vander([log(cost) - centre], terms)[0] @ fit]
+
+    def slope(self, cost: float) -> float:
+        """How fast the mean accuracy rises with the logarithm of cost."""
+        places, centre, terms = self._places()
+        means = [width.accuracy.mean for width in self.widths]
+        rising = np.polyder(np.polyfit(places - centre, means, terms - 1))
+        return float(np.polyval(rising, log(cost) - centre))
+
+    def _places(self) -> tuple[np.ndarray, float, int]:
+        """The logarithms of costs, their mean, and how many terms are fitted."""
+        places = np.log([width.cost[self.axis] for width in self.widths])
+        return places, float(places.mean()), 3 if len(places) > 3 else 2
 
     def at(self, cost: float) -> float:
         """The mean accuracy at a cost."""
@@ -122,6 +139,8 @@ class Curve:
     def excess(self, point: Point) -> Estimate | None:
         """Points of accuracy above the curve at the same cost, paired by seed and by episode.
 
+        On the axis of time, the interval includes the error of timing.
+
         None for a network that costs less or more than all widths, or shares no seed with them.
         """
         curve, cost = self.beside(point), point.cost[self.axis]
@@ -138,7 +157,20 @@ class Curve:
             by_episode = zip(point.by_seed[seed], *widths, strict=True)
             return [ours - float(np.dot(weights, others)) for ours, *others in by_episode]
 
-        return over_seeds_and_episodes([heights(seed) for seed in seeds])
+        height = over_seeds_and_episodes([heights(seed) for seed in seeds])
+        return height if self.axis != "seconds" else height.widened(curve.timing_half(cost))
+
+    def timing_half(self, cost: float) -> float:
+        """The half-width of an excess from errors of timing: of the network, and of the widths.
+
+        To measure a width as slower by δ in log time is to lower the curve by its slope times δ
+        there, as far as that width counts.
+        """
+        shifts = [self.slope(cost)] + [
+            weight * self.slope(width.cost[self.axis])
+            for weight, width in zip(self.weights(cost), self.widths, strict=True)
+        ]
+        return NORMAL * TIMING_ERROR * sqrt(sum(shift**2 for shift in shifts))
 
 
 def _shared_seeds(point: Point, widths: Sequence[Point]) -> list[int]:
@@ -160,14 +192,14 @@ def has_curve(points: Sequence[Point]) -> bool:
 
 
 def verdict(excess: Estimate | None) -> str:
-    """In words: above the curve, on it, below it, or not known yet."""
+    """In words: above the curve, below it, not separated from it, or not known yet."""
     if excess is None:
         return "outside the curve"
     if excess.low is None or excess.high is None or "seeds" not in excess.over:
         return "one seed"
     if excess.low > 0:
         return "above"
-    return "below" if excess.high < 0 else "on the curve"
+    return "below" if excess.high < 0 else "not separated"
 
 
 def best_first(points: Sequence[Point], curve: Curve) -> Iterator[Point]:

@@ -32,7 +32,7 @@ def equal_cost_rows(
         if parts:
             what, least = STUDIES[study].title.partition(": ")[2], min(seeds)
             yield [
-                f"One M per image against plain networks of equal cost: {what}",
+                f"A dynamic M, one per image, against the curve of plain networks: {what}",
                 "; ".join(parts),
                 markdown.link(f"{least} seed{'s' * (least != 1)}", page and f"{page}#equal-cost"),
             ]

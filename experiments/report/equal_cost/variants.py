@@ -14,9 +14,9 @@ from ..cells import NONE, number, signed
 __all__ = ["variants_text"]
 
 _INTRODUCTION = """
-Which form of M is best is asked on classes that the study does not report. Networks are trained as
-above with other seeds, and measured on 1,000 episodes of CIFAR-FS's validation classes (5 ways, 5
-shots). Differences are paired by seed; ± is a 95 % interval over seeds (Student's t).
+Variants of the form of M, compared on classes that the study does not report. Networks are trained
+as above with other seeds, and measured on 1,000 episodes of CIFAR-FS's validation classes (5 ways,
+5 shots). Differences are paired by seed; ± is a 95 % interval over seeds (Student's t).
 """
 
 

@@ -36,10 +36,16 @@ def adapt(
     ] = None,
     mean: Annotated[
         str | None,
-        typer.Option(help="Mean of its inputs, such as 0.485,0.456,0.406.", show_default=False),
+        typer.Option(
+            help="Mean of the backbone's inputs, per channel: 0.485,0.456,0.406.",
+            show_default=False,
+        ),
     ] = None,
     std: Annotated[
-        str | None, typer.Option(help="Standard deviation of its inputs.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Standard deviation of the backbone's inputs, per channel.", show_default=False
+        ),
     ] = None,
     crop: Annotated[
         float | None,
@@ -47,7 +53,10 @@ def adapt(
     ] = None,
     classifier: Annotated[
         str | None,
-        typer.Option(help="Name of its classifier, if it is not found.", show_default=False),
+        typer.Option(
+            help="Name of the backbone's classification layer, if it is not found.",
+            show_default=False,
+        ),
     ] = None,
     structure: Annotated[
         str | None,
@@ -60,7 +69,7 @@ def adapt(
     scope: Annotated[
         str | None,
         typer.Option(
-            help="With --method static: one M per layer (default), channel or kernel, or full.",
+            help="With --method static: what shares an M: layer (default), channel, kernel, full.",
             show_default=False,
         ),
     ] = None,

@@ -51,7 +51,9 @@ def predict(
     backbone: Annotated[
         str | None,
         typer.Option(
-            metavar="SPEC", help="The backbone, if it was a module:function.", show_default=False
+            metavar="SPEC",
+            help="Needed again if nsl adapt had module:function.",
+            show_default=False,
         ),
     ] = None,
     force: Force = False,

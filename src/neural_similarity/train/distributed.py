@@ -95,7 +95,7 @@ def _attempt() -> str:
 
     torchrun keeps its store across restarts, with the addresses of processes that no longer exist.
     On one machine the number of restarts identifies the attempt. Several machines each count their
-    own restarts, so torchrun must not keep the store there: see docs/training.md.
+    own restarts, so torchrun must not keep the store there: see docs/many-machines.md.
     """
     has_machines = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
     return "attempt" if has_machines else f"attempt-{_restarts()}"

@@ -109,7 +109,9 @@ class SpherePredictor(PatchConfig):
 
 @dataclass(frozen=True)
 class ConvPredictor(PatchConfig):
-    """A plain two-layer CNN, for comparison (Table 1); it needs a bounded output to converge.
+    """A plain two-layer CNN, for comparison (Table 1).
+
+    With an unbounded output and He's initial scale it does not learn.
 
     Args:
         output: what is done to the prediction z before the identity is added: ``"none"``;
