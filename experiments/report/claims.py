@@ -108,10 +108,10 @@ CLAIMS = (
 
 _INTRODUCTION = """
 Differences in points, at this budget, which is far below the paper's: of accuracy at 1 and 5 shots
-in Table 6, and of error, where less is better, in the others. Confirmed: every comparison is separated in the claim's favour, over several seeds.
-Contradicted: at least one, in bold, is separated against it; nothing is corrected for their number.
-Open: anything else, such as too few seeds. With one seed the interval is over its episodes, and
-decides nothing.
+in Table 6, and of error, where less is better, in the others. Confirmed: every comparison is
+separated in the claim's favour, over several seeds. Contradicted: at least one, in bold, is
+separated against it; nothing is corrected for their number. Open: anything else, such as too few
+seeds. With one seed the interval is over its episodes, and decides nothing.
 """
 
 
