@@ -2,17 +2,23 @@
 
 Run ``python -m experiments.costs`` on a machine that does little else: it writes
 ``experiments/results/<study>/costs-<number>.json``. Code becomes faster: the newest file counts,
-and ``--again`` adds one. Times are of one thread, in seconds of its processor.
-All networks take turns, several rounds long, so that a slow moment slows all of them alike.
+and ``--again`` adds one. Times are of one thread, in seconds of its processor. All networks take
+turns, several rounds long, so that a slow moment slows all of them alike. Where a process places
+things in memory makes a few percent of difference, so several processes measure, in different
+orders; the median counts, and their spread is the error of timing.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from math import log, pi, sqrt
+from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
+from random import Random
+from statistics import fmean, median, variance
 from typing import Any
 
 import torch
@@ -34,9 +40,14 @@ from .records import RESULTS, read_record, write_record
 from .tables.base import Table
 from .tables.equal_cost import STUDIES
 
-__all__ = ["costs_file", "main", "measure", "read_costs"]
+__all__ = ["costs_file", "main", "measure", "measure_here", "read_costs", "timing_error"]
 
 AXES = ("parameters", "multiply_adds", "seconds")
+TIMING_ERROR = 0.03
+"""The standard deviation of a time per step, as a share of it, where one process measured it.
+
+By so much two measurements of CIFAR-FS differ (``costs-3.json`` and ``costs-4.json``).
+"""
 _CLASSES = {"cifar10": 10, "cifar100": 100, "cifar-fs": 64}
 _SIDE = 32
 
@@ -46,9 +57,21 @@ def costs_file(results: Path, study: str, number: int) -> Path:
 
 
 def read_costs(results: Path, study: str) -> dict[str, dict[str, float]]:
-    """Parameters, multiply-adds and seconds by row; empty if they were not measured."""
+    """Costs by row, and the error of timing as a share; empty if they were not measured."""
     newest = read_record(costs_file(results, study, _next_number(results, study) - 1))
-    return {} if newest is None else newest["rows"]
+    if newest is None:
+        return {}
+    error = timing_error(newest.get("seconds_by_process", {}))
+    return {name: {**costs, "timing_error": error} for name, costs in newest["rows"].items()}
+
+
+def timing_error(seconds: Mapping[str, list[float]]) -> float:
+    """The standard deviation of a median over processes, as a share, pooled over all rows."""
+    several = [[log(s) for s in of_row] for of_row in seconds.values() if len(of_row) > 1]
+    if not several:
+        return TIMING_ERROR
+    # The median of a few normal numbers varies by π/2 as much as their mean, at most.
+    return sqrt(fmean(variance(of_row) / len(of_row) for of_row in several) * pi / 2)
 
 
 def _next_number(results: Path, study: str) -> int:
@@ -58,10 +81,35 @@ def _next_number(results: Path, study: str) -> int:
     return number
 
 
-def measure(study: Table, rounds: int, log: Callable[[str], None]) -> dict[str, Any]:
+def measure(study: Table, rounds: int, processes: int) -> dict[str, Any]:
     """Costs of every row of a study, and the machine they were measured on."""
+    found = []
+    for number in range(processes):  # one after the other, each a process of its own
+        spawn = get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=spawn, initializer=_as_training) as pool:
+            found.append(pool.submit(measure_here, study.name, rounds, number).result())
+        print(f"{study.name}: process {number + 1} of {processes}", flush=True)
+    seconds = {name: [of[name]["seconds"] for of in found] for name in found[0]}
+    return {
+        "rounds": rounds,
+        "commit": commit(),
+        "environment": {k: v for k, v in here_and_now(World()).items() if k != "classes"},
+        "rows": {name: {**found[0][name], "seconds": median(seconds[name])} for name in seconds},
+        "seconds_by_process": seconds,
+    }
+
+
+def _as_training() -> None:
+    """Prepare a process as ``nsl train`` does."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+
+
+def measure_here(study: str, rounds: int, order: int) -> dict[str, dict[str, float]]:
+    """Costs by row, measured in this process; ``order`` is the seed of the order of rows."""
     rows, steps = {}, {}
-    for row in study.rows:
+    shuffled = Random(order).sample(STUDIES[study].rows, len(STUDIES[study].rows))
+    for row in shuffled:
         config = row.training("short")
         classes = _CLASSES[config.data]
         model = build_model(config, classes, 3, _SIDE)
@@ -80,12 +128,9 @@ def measure(study: Table, rounds: int, log: Callable[[str], None]) -> dict[str, 
             step()
             if number:
                 times[name].append(time.thread_time() - start)
-        log(f"{study.name}: round {number} of {rounds}")
     return {
-        "rounds": rounds,
-        "commit": commit(),
-        "environment": {k: v for k, v in here_and_now(World()).items() if k != "classes"},
-        "rows": {name: {**rows[name], "seconds": median(times[name])} for name in rows},
+        row.name: {**rows[row.name], "seconds": median(times[row.name])}
+        for row in STUDIES[study].rows
     }
 
 
@@ -114,16 +159,16 @@ def main() -> None:
     )
     parser.add_argument("studies", nargs="*", default=list(STUDIES), help="all by default")
     parser.add_argument("--rounds", type=int, default=9, help="steps of each network (default 9)")
+    parser.add_argument("--processes", type=int, default=5, help="that measure (default 5)")
     parser.add_argument("--again", action="store_true", help="also what was measured before")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    keep_freed_memory()  # as nsl train
+    torch.set_num_threads(1)  # as the record says
     for name in arguments.studies:
         number = _next_number(arguments.results, name)
         if number == 1 or arguments.again:
             file = costs_file(arguments.results, name, number)
-            write_record(file, measure(STUDIES[name], arguments.rounds, lambda line: print(line)))
+            write_record(file, measure(STUDIES[name], arguments.rounds, arguments.processes))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import neural_similarity as ns
-from experiments.costs import AXES, costs_file, measure, read_costs
+from experiments.costs import AXES, costs_file, measure_here, read_costs, timing_error
 from experiments.records import RESULTS, write_record
-from experiments.report.equal_cost.curve import TIMING_ERROR, Curve, Point, verdict
+from experiments.report.equal_cost.curve import Curve, Point, verdict
 from experiments.report.equal_cost.headline import equal_cost_rows
 from experiments.report.equal_cost.picture import draw_study
 from experiments.report.equal_cost.text import RECOMMENDED, equal_cost_text, read_study
@@ -22,11 +22,12 @@ from experiments.tables.registry import find_tables
 from neural_similarity.convert import multiply_adds
 
 CIFAR10 = "equal-cost-cifar10"
+ERROR = 0.03  # of timing
 
 
 def point(name, cost, *accuracies):
     by_seed = {seed: [accuracy] for seed, accuracy in enumerate(accuracies)}
-    return Point(name, name, dict.fromkeys(AXES, cost), by_seed)
+    return Point(name, name, {**dict.fromkeys(AXES, cost), "timing_error": ERROR}, by_seed)
 
 
 def test_two_widths_are_a_straight_line_over_the_logarithm():
@@ -103,7 +104,7 @@ def test_the_error_of_timing_widens_the_interval_on_the_axis_of_time():
     member = point("x", 90, 56, 56.2)
     noise, excesses = np.random.default_rng(0), []
     for _ in range(2000):
-        times = [cost * np.exp(noise.normal(0, TIMING_ERROR)) for cost in (*costs, 90)]
+        times = [cost * np.exp(noise.normal(0, ERROR)) for cost in (*costs, 90)]
         widths = [point(f"plain-{t}", t, a) for t, a in zip(times[:-1], accuracies, strict=True)]
         moved = Curve("parameters", widths).excess(replace(member, cost={"parameters": times[-1]}))
         excesses.append(moved.mean)
@@ -129,15 +130,12 @@ def test_a_verdict_needs_an_interval(accuracies, expected):
     assert verdict(None) == "outside the curve"
 
 
-def test_costs_are_those_of_the_networks():
-    study = replace(
-        STUDIES[CIFAR10],
-        rows=tuple(
-            STUDIES[CIFAR10].row(n) for n in ("plain-16", "image-channels-4", "image-taps-4")
-        ),
-    )
-    lines = []
-    costs = measure(study, 1, lines.append)
+def test_costs_are_those_of_the_networks(monkeypatch):
+    names = ("plain-16", "image-channels-4", "image-taps-4")
+    few = replace(STUDIES[CIFAR10], rows=tuple(STUDIES[CIFAR10].row(name) for name in names))
+    monkeypatch.setitem(STUDIES, CIFAR10, few)
+    costs = {"rows": measure_here(CIFAR10, 1, 0)}
+    assert tuple(costs["rows"]) == names
     plain = ns.create_model("cnn9", 10, width=16, hidden=128)
     assert costs["rows"]["plain-16"]["parameters"] == sum(p.numel() for p in plain.parameters())
     of_plain = sum(multiply_adds(plain, torch.zeros(1, 3, 32, 32)).values())
@@ -148,7 +146,18 @@ def test_costs_are_those_of_the_networks():
     taps = 9 * (32**2 * (3 + 2 * 16) + 16**2 * (16 + 2 * 32) + 8**2 * (32 + 2 * 64))
     extra = costs["rows"]["image-taps-4"]["multiply_adds"] - of_plain
     assert taps < extra < 1.02 * taps  # and the predictors
-    assert len(lines) == 2
+
+
+def test_the_error_of_timing_is_the_spread_over_processes(tmp_path):
+    noise = np.random.default_rng(0)
+    times = {name: list(np.exp(noise.normal(0, 0.02, 5))) for name in map(str, range(200))}
+    medians = np.median([[log(t) for t in of_row] for of_row in times.values()], axis=1)
+    # The bound of π/2 is for many numbers; for five it is 1.43.
+    assert 1 < timing_error(times) / medians.std() < 1.1
+    assert timing_error({"plain-16": [1.0]}) == timing_error({}) == 0.03
+    record = {"rows": {"a": {"seconds": 1.0}}, "seconds_by_process": times}
+    write_record(costs_file(tmp_path, CIFAR10, 1), record)
+    assert read_costs(tmp_path, CIFAR10)["a"]["timing_error"] == timing_error(times)
 
 
 def test_rows_change_width_or_similarity_alone():

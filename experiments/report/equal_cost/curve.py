@@ -17,13 +17,6 @@ from ..row_results import RowResults, find_test
 
 __all__ = ["Curve", "Point", "best_first", "has_curve", "points_of", "verdict"]
 
-TIMING_ERROR = 0.03
-"""The standard deviation of a time per step, as a share of it.
-
-Measured twice (``costs-3.json`` and ``costs-4.json`` of CIFAR-FS), the networks' times relative to
-each other differ by so much; so do the times of networks that do nearly the same.
-"""
-
 
 @dataclass(frozen=True)
 class Point:
@@ -158,9 +151,11 @@ class Curve:
             return [ours - float(np.dot(weights, others)) for ours, *others in by_episode]
 
         height = over_seeds_and_episodes([heights(seed) for seed in seeds])
-        return height if self.axis != "seconds" else height.widened(curve.timing_half(cost))
+        if self.axis != "seconds":
+            return height
+        return height.widened(curve.timing_half(cost, point.cost["timing_error"]))
 
-    def timing_half(self, cost: float) -> float:
+    def timing_half(self, cost: float, error: float) -> float:
         """The half-width of an excess from errors of timing: of the network, and of the widths.
 
         To measure a width as slower by δ in log time is to lower the curve by its slope times δ
@@ -170,7 +165,7 @@ class Curve:
             weight * self.slope(width.cost[self.axis])
             for weight, width in zip(self.weights(cost), self.widths, strict=True)
         ]
-        return NORMAL * TIMING_ERROR * sqrt(sum(shift**2 for shift in shifts))
+        return NORMAL * error * sqrt(sum(shift**2 for shift in shifts))
 
 
 def _shared_seeds(point: Point, widths: Sequence[Point]) -> list[int]:

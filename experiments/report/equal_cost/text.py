@@ -29,7 +29,7 @@ more than width. If the interval contains zero, the two are not separated. The c
 all plain networks: a parabola in log cost, or a line if there are fewer than four widths. On the
 axis of time, widths that are no better than a faster one are left out. ± is a 95 % interval over
 seeds (Student's t), and over episodes if all networks share them; on the axis of time it includes
-the error of timing, a standard deviation of 3 % per network. It is not corrected for the number of
+the error of timing, a few percent. It is not corrected for the number of
 networks. A network is compared on the seeds that it shares with the widths; the pictures show the
 curve of all seeds, which can differ slightly. In the pictures, filled, coloured symbols are
 networks with several seeds that lie above the curve by more than the interval.
@@ -71,7 +71,10 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
         if by_test:
             yield f"### {STUDIES[name].title}"
             words = STUDIES[name].budgets[budget]
-            yield markdown.paragraph(f"{words[0].upper()}{words[1:]}.")
+            error = next(iter(read_costs(results, name).values()))["timing_error"]
+            yield markdown.paragraph(
+                f"{words[0].upper()}{words[1:]}. Error of timing: {error:.1%} (standard deviation)."
+            )
         for words, points in by_test.items():
             if words:
                 yield f"**{words}**"
