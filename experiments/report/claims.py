@@ -80,7 +80,7 @@ CLAIMS = (
         tuple((table, "static", "finetune") for table in _FEWSHOT),
     ),
     Claim(
-        "The static NSN works better than most existing methods (here: those with four "
+        "The static NSN works better than most existing methods (here: than all with four "
         "convolutions)",
         tuple((table, "static", other) for table in _FEWSHOT for other in _QUOTED),
     ),

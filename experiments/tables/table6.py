@@ -80,7 +80,8 @@ ON_CIFAR_FS = Table(
         "short": (
             _CHOSEN,
             "MAML and the meta-learned rows see far fewer images: MAML 800 tasks, the static rows "
-            "400, the dynamic row 200. RelationNet has feature maps of 2×2, its authors' of 8×8.",
+            "400, the dynamic row 200. RelationNet has feature maps of 2×2; its authors' network, "
+            "which pools twice, would leave 6×6.",
         ),
         "long": (_CHOSEN,),
     },

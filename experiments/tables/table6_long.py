@@ -16,8 +16,9 @@ twentieth for RelationNet. The recipes:
   Theirs halves the rate every 2,000 episodes, and has 1 to 9 shots per episode, a fixed λ, and
   dropout; ours 5 shots, a learned λ, and crops and flips instead.
 - RelationNet (https://github.com/floodsung/LearningToCompare_FSL): 5 classes, 10 queries each, Adam
-  at 0.001, gradients clipped at 0.5, a network that pools twice. Theirs has 500,000 episodes, and
-  batch statistics in tests, which ours has in a row of its own.
+  at 0.001, gradients clipped at 0.5, a network that pools twice. Theirs has 500,000 episodes, no
+  padding in two of four convolutions and in the head, and batch statistics in tests, which ours has
+  in a row of its own.
 - MatchingNet (https://github.com/wyharveychen/CloserLookFewShot): 5 classes, Adam at 0.001, 1e-6
   added to probabilities. Theirs has 40,000 episodes, 16 queries and full context embeddings; ours
   50,000, 15 and none.

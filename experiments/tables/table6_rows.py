@@ -90,7 +90,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
         """RelationNet
 
         On the same CNN-4 as the others, which leaves feature maps of 2×2. At the long budget it
-        pools twice, as its authors' does, which leaves 8×8.
+        pools twice, as its authors' does, which leaves 8×8 (theirs, with less padding, 6×6).
         """
         return _episodes(base, "relation")
 

@@ -143,10 +143,12 @@ input = torch.randn(4, 3, 8, 8)
 dist.broadcast(input, 0)
 for config in (
     ns.StaticSimilarity("diagonal"),
+    ns.StaticSimilarity("psd"),
     ns.DynamicSimilarity("diagonal", ns.ImagePredictor(hidden=2), over="both"),
 ):
     torch.manual_seed(0)
     stock = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3))
+    plain_stock = copy.deepcopy(stock)
     plain = ns.attach(copy.deepcopy(stock), config)
     with torch.no_grad():
         for parameter in ns.similarity_parameters(plain):
@@ -179,8 +181,17 @@ for config in (
             parameter.zero_()
     ns.load_similarity(sharded, file)
     torch.testing.assert_close(sharded(input), expected)
+    # By default the root's own parameters stay whole after a forward pass without gradients.
+    root = ns.attach(copy.deepcopy(plain_stock), config)
+    fully_shard(root, mesh=mesh)
+    with torch.no_grad():
+        root(input)
+    ns.load_similarity(root, file)
+    root.reshard()
+    torch.testing.assert_close(root(input), expected)
     for call, message in (
-        (lambda: ns.attach(sharded, config, name="late"), "before fully_shard, got one after it"),
+        (lambda: ns.attach(sharded, config, name="late"), "before fully_shard, got one with"),
+        (lambda: ns.attach(root, config, name="late"), "before fully_shard, got one with"),
         (lambda: ns.load_similarity(sharded, file, name="late"), "before fully_shard, got one"),
         (lambda: ns.merge(sharded), "fully_shard has divided among" if static else "only dynamic"),
     ):

@@ -148,6 +148,15 @@ def test_costs_are_those_of_the_networks(monkeypatch):
     assert taps < extra < 1.02 * taps  # and the predictors
 
 
+def test_costs_of_few_shot_networks(monkeypatch):
+    name = "equal-cost-cifar-fs"
+    few = replace(STUDIES[name], rows=(STUDIES[name].row("plain-24"),))
+    monkeypatch.setitem(STUDIES, name, few)
+    costs = measure_here(name, 1, 0)["plain-24"]
+    assert costs["parameters"] == 16_392  # without the classifier of the base classes
+    assert costs["seconds"] > 0
+
+
 def test_the_error_of_timing_is_the_spread_over_processes(tmp_path):
     noise = np.random.default_rng(0)
     times = {name: list(np.exp(noise.normal(0, 0.02, 5))) for name in map(str, range(200))}

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from support.fewshot_cases import episodes, features, made
 from torch import nn
 
+import neural_similarity as ns
 from neural_similarity.fewshot import as_tasks, query_labels
 from neural_similarity.fewshot.methods.classifiers.baseline_pp import CosineClassifier
 from neural_similarity.fewshot.methods.classifiers.ridge import RIDGES
@@ -137,6 +138,11 @@ def test_matching_by_an_explicit_softmax():
         torch.testing.assert_close(scores[b, q].exp(), expected, **CLOSE)
 
 
+def test_the_floor_of_matching_is_a_small_probability():
+    with pytest.raises(ns.RunError, match="Matching: expected floor below 1, got inf"):
+        made("matching", floor=float("inf"))
+
+
 @pytest.mark.parametrize(("floor", "least"), [(1e-6, log(1e-6)), (0.0, -120)])
 def test_the_floor_of_matching_bounds_the_loss(floor, least):
     method, network = made("matching", floor=floor)
@@ -233,9 +239,15 @@ def test_relation_by_a_network_built_by_hand():
         torch.testing.assert_close(scores[b, q, w], expected, **CLOSE)
 
 
+@pytest.mark.parametrize("similarity", [None, ns.StaticSimilarity(), ns.DynamicSimilarity()])
 @pytest.mark.parametrize("training", [True, False])
-def test_relation_is_the_network_of_concatenated_maps(training):
+def test_relation_is_the_network_of_concatenated_maps(training, similarity):
     head = RelationHead((3, 5, 4), filters=4, hidden=3).double().train(training)
+    if similarity is not None:
+        ns.attach(head, similarity)
+        with torch.no_grad():
+            for parameter in ns.similarity_parameters(head):
+                parameter.add_(0.1 * torch.randn_like(parameter))
     classes, query = torch.randn(2, 3, 3, 5, 4).double(), torch.randn(2, 4, 3, 5, 4).double()
     relations = head.compare(classes, query)
     assert relations.shape == (2, 4, 3)

@@ -45,6 +45,12 @@ class Lines:
             raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("method", ["feat", "meta_dynamic"])
+def test_the_rate_of_a_head_is_not_that_of_the_network_before(tmp_path, method):
+    before, run = plan_runs(configs(method, head_rate=10.0), tmp_path / "all")
+    assert (before.config.head_rate, run.config.head_rate) == (1.0, 10.0)
+
+
 @pytest.mark.parametrize(
     ("method", "first"), [("meta_static", "plain"), ("meta_dynamic", "dynamic")]
 )

@@ -144,6 +144,8 @@ def test_a_method_takes_the_head_of_its_own_run(tmp_path):
     other = replace(maml.config, backbone=str(maml.folder), train_way=4)
     wider = FewShotTask(FewShotRun(tmp_path / "wider", other), World()).model
     assert wider.head.weight.shape[0] == 4
+    with pytest.raises(ns.RunError, match="expected a head that fits these options of 'maml', got"):
+        FewShotTask(FewShotRun(tmp_path / "w", replace(other, steps=None, epochs=0.0)), World())
 
 
 def assert_same_weights(one, other):
@@ -164,6 +166,10 @@ def test_the_head_may_learn_at_another_rate(tmp_path):
     factors = {p: group["lr_factor"] for group in groups for p in group["params"]}
     assert {factors[p] for p in model.backbone.parameters()} == {1.0}
     assert {factors[p] for p in model.head.parameters()} == {10.0}
+    rates = {p: group["lr"] for group in groups for p in group["params"]}
+    assert {rates[p] for p in model.head.parameters()} == {0.01}
+    backbone = build_optimizer(still.config, model.backbone)  # without a head
+    assert {group["lr"] for group in backbone.param_groups} == {0.001}
     with pytest.raises(ns.RunError, match="expected head_rate of at least 0, got -1"):
         replace(SMALL, head_rate=-1.0)
 

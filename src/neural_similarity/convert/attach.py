@@ -18,7 +18,7 @@ from ..nn.static import StaticSimilarity
 from .select import ALL_CONV, select
 from .shared_weights import refuse_shared_weights, stock_weights
 from .switch import set_similarity
-from .wrappers import refuse_late_parameters, unwrapped
+from .wrappers import refuse_late_parameters, reshard, unwrapped
 
 __all__ = ["attach", "other_kind"]
 
@@ -57,7 +57,7 @@ def attach(
     Raises:
         AttachError: no layer matches, a layer has a similarity of this name or of the other kind
             already, a layer has no dynamic version, layers share a weight and the similarity is
-            static, or the model is already inside DDP or ``fully_shard``. The model is unchanged.
+            static, or DDP or ``fully_shard`` already have the layers. The model is unchanged.
 
     Example:
         >>> import torch
@@ -70,6 +70,7 @@ def attach(
     _check_arguments(model, config)
     check_name("attach", name)
     config = replace(config)  # files distinguish attachments by this object
+    reshard(model)
     chosen = _chosen_layers(model, config)
     _refuse_second_similarity(chosen, config, name)
     refuse_late_parameters("attach", model, chosen.values())

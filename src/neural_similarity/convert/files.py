@@ -29,7 +29,7 @@ from .file_format import (
 )
 from .shared_weights import refuse_shared_weights, stock_weights
 from .switch import check_attached, list_similarities, set_similarity
-from .wrappers import is_sharded, refuse_late_parameters, unwrapped, whole
+from .wrappers import is_sharded, refuse_late_parameters, reshard, unwrapped, whole
 
 __all__ = ["load_similarity", "save_similarity"]
 
@@ -43,7 +43,7 @@ def save_similarity(
 
     The file appears whole or not at all. It contains neither the name of the similarity nor the
     prefixes that ``torch.compile`` or ``DataParallel`` add to the names of layers. After
-    ``fully_shard`` all processes must call it together.
+    ``fully_shard`` all processes must call it together, and each writes the file.
 
     Args:
         model: with an attached similarity.
@@ -66,6 +66,7 @@ def save_similarity(
         >>> _ = ns.set_similarity(backbone, "cars")
     """
     model = unwrapped(model)
+    reshard(model)
     _refuse_global(model)
     layers = _layers_to_save(model, name)
     configs: list[Config] = []  # layers of one attachment may share a predictor
@@ -93,7 +94,7 @@ def load_similarity(
 
     Layers that have no similarity of this name yet get one. It becomes the active one, and
     similarities of other names do not change. If anything does not fit, the error names the layers
-    and the model is unchanged.
+    and the model is unchanged. Layers that DDP or ``fully_shard`` already have get no new one.
 
     Args:
         model: the network that the file was saved from, with or without similarities.
@@ -104,6 +105,7 @@ def load_similarity(
     description, tensors = read_file(path)
     layers: dict[str, dict[str, Any]] = description["layers"]
     inner = unwrapped(model)
+    reshard(inner)
     modules = dict(inner.named_modules())
     refuse_misfits(path, description, modules, name)
     missing = [modules[n] for n in layers if not similarity_of(modules[n], name)]
@@ -137,7 +139,7 @@ def _spread(value: Tensor, like: Tensor) -> Tensor:
 
     assert isinstance(like, DTensor)
     placed = value.to(like.dtype).to(like.device_mesh.device_type)
-    return distribute_tensor(placed, like.device_mesh, like.placements)
+    return distribute_tensor(placed, like.device_mesh, like.placements, src_data_rank=None)
 
 
 def _refuse_meta(where: str, tensors: dict[str, Tensor]) -> None:

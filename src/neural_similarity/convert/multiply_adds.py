@@ -31,7 +31,10 @@ __all__ = ["multiply_adds"]
 
 
 def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
-    r"""Multiply-adds of one forward pass, by layer. For the cost per image, pass one image.
+    r"""Multiply-adds of one forward pass, by layer.
+
+    For the cost per image, pass two images and halve the counts: the M of a single image is merged
+    into the kernel where that is cheaper, and then not counted.
 
     With N samples, C input and O output channels in G groups, K taps, L output positions:
 

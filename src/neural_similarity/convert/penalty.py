@@ -73,10 +73,13 @@ def similarity_penalty(
         with without_autocast(next(chain(similarity.parameters(), similarity.buffers())).device):
             if isinstance(similarity, PredictedSimilarity):
                 M, count = _kept(similarity)
+                diagonal = similarity.is_diagonal
             else:
-                M, count = whole(similarity.similarity()), 1
+                numbers = {name: whole(value) for name, value in similarity.numbers.items()}
+                M, count = similarity.structure.similarity(numbers, similarity.block), 1
+                diagonal = M.dim() == len(similarity.leading) + 1
             if M is not None:
-                terms.append(_penalty(M, similarity.is_diagonal, l1, l2, orthogonality) / count)
+                terms.append(_penalty(M, diagonal, l1, l2, orthogonality) / count)
     if not terms:
         what = "without. Call attach or set_similarity first."
         if active:
@@ -143,6 +146,7 @@ def _kept(similarity: PredictedSimilarity) -> tuple[Tensor | None, int]:
     if similarity.kept is None:
         return None, 0
     diagonal, D = similarity.is_diagonal, similarity.kernel_shape()
+    D = None if D is None else whole(D)
     M = similarity.taps_last(similarity.kept).to(similarity.start.dtype)
     if D is not None:
         M = M * (D if diagonal else D.unsqueeze(-1))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import AttachError
+from ..nn.layouts import is_fsdp
 
-__all__ = ["is_sharded", "refuse_late_parameters", "unwrapped", "whole"]
+__all__ = ["is_sharded", "refuse_late_parameters", "reshard", "unwrapped", "whole"]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -24,6 +26,16 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = inner
         else:
             return model
+
+
+def reshard(model: nn.Module) -> None:
+    """Let ``fully_shard`` divide all parameters again.
+
+    After a forward pass some may be whole for a while, and what is written to them is lost.
+    """
+    for module in model.modules():
+        if is_fsdp(type(module)):
+            cast(Any, module).reshard()
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -42,11 +54,21 @@ def refuse_late_parameters(where: str, model: nn.Module, layers: Collection[nn.M
 
     DDP and ``fully_shard`` handle the parameters that a model has when they are called.
     """
-    parallel = any(isinstance(module, DistributedDataParallel) for module in model.modules())
-    sharded = any(is_sharded(p) for layer in layers for p in layer.parameters())
-    if layers and (parallel or sharded):
-        name = "DistributedDataParallel" if parallel else "fully_shard"
+    wrapped = {
+        inner
+        for module in model.modules()
+        if isinstance(module, DistributedDataParallel)
+        for inner in module.modules()
+    }
+    if any(layer in wrapped for layer in layers):
         raise AttachError(
-            f"{where}: expected a model before {name}, got one after it. The gradients of new "
-            f"parameters would differ between processes. Add similarities first, then call {name}."
+            f"{where}: expected a model before DistributedDataParallel, got one after it. The "
+            f"gradients of new parameters would differ between processes. Add similarities first, "
+            f"then wrap the model. If it is not trained, pass its .module."
+        )
+    if any(is_sharded(p) for layer in layers for p in layer.parameters()):
+        raise AttachError(
+            f"{where}: expected a model before fully_shard, got one with sharded parameters. The "
+            f"gradients of new parameters would differ between processes. Add similarities first, "
+            f"then shard the model."
         )

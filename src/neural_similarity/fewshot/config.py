@@ -42,7 +42,9 @@ class FewShotConfig(Settings):
         default_factory=dict,
         metadata={"help": "options of the method: method_options.inner_lr=0.1"},
     )
-    backbone: str | None = setting(None, "a run of another method, to start from its backbone")
+    backbone: str | None = setting(
+        None, "a run to start from: its backbone, and its head if the method is the same"
+    )
     head_rate: float = setting(
         1.0, "learning rate of what the method adds to the backbone, as a multiple of lr"
     )
@@ -102,7 +104,8 @@ class FewShotConfig(Settings):
         return create_method(self.method, batch_norm=self.batch_norm, **self.method_options)
 
     def lr_factors(self, model: nn.Module) -> dict[nn.Parameter, float]:
-        return dict.fromkeys(model.get_submodule("head").parameters(), self.head_rate)
+        head = getattr(model, "head", None)  # a backbone alone has none
+        return dict.fromkeys(head.parameters(), self.head_rate) if head is not None else {}
 
     def similarity_kind(self) -> str:
         if self.similarity == "method":

@@ -68,7 +68,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
     def has_base_classifier(self) -> bool:
         """Whether the head of its network is a trained base-class classifier.
 
-        A run that started from another run's backbone has a new head, unless its method needs it.
+        A run that started from another run's backbone has a new one, unless its method needs it.
         """
         method = self.config.build_method()
         own = self.config.backbone is None or method.needs_base_classifier

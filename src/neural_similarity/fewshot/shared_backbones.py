@@ -87,6 +87,7 @@ def add_backbones(configs: Mapping[str, FewShotConfig], folder: Path) -> dict[st
         plain = replace(
             first, method="finetune", method_options={}, backbone=None, similarity="method",
             batch_norm="running", episodes=FewShotConfig().episodes,
+            head_rate=first.head_rate if sharing else FewShotConfig().head_rate,
         )  # fmt: skip
         trained = {name: replace(configs[name], epochs=0.0, steps=None) for name in sharing}
         runs = {PLAIN: plain, **configs, **trained}
@@ -94,7 +95,8 @@ def add_backbones(configs: Mapping[str, FewShotConfig], folder: Path) -> dict[st
     for name, config in configs.items():
         needed = config.build_method().starts_from
         if needed is not None and config.backbone is None and name not in starts:
-            source = replace(config, method=needed, method_options={})
+            usual = FewShotConfig().head_rate
+            source = replace(config, method=needed, method_options={}, head_rate=usual)
             runs.setdefault(_source(configs, needed), source)
     return {
         name: runs[name] if start is None else replace(runs[name], backbone=str(folder / start))

@@ -193,8 +193,14 @@ def begin_with(network: FewShotNetwork, source: FewShotRun, config: FewShotConfi
     method = config.build_method()
     if method.needs_base_classifier:
         _take_classifier(network, source, config)
-    elif method.trains_on == "episodes" and source.config.method == config.method:
-        _take_head(network, source)
+    elif method.trains_on != "images" and source.config.method == config.method:
+        trains = config.epochs > 0 or config.steps
+        if not _take_head(network, source) and not trains:
+            raise RunError(
+                f"backbone {source.folder}: expected a head that fits these options of "
+                f"{config.method!r}, got another one. Use the options of that run, or train for "
+                f"some epochs."
+            )
 
 
 def _take_classifier(network: FewShotNetwork, source: FewShotRun, config: FewShotConfig) -> None:

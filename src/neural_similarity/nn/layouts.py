@@ -84,10 +84,15 @@ def kernel_layouts(
 def stock_type(module: nn.Module) -> type[nn.Module]:
     """The class that a layer has without a similarity, such as ``nn.Conv2d``."""
     cls = type(module)
-    if cls.__bases__[0].__name__ == "FSDPModule":  # of fully_shard; its import is slow
+    if is_fsdp(cls):
         cls = cls.__bases__[1]
     plain: type[nn.Module] = cls.__bases__[0] if hasattr(module, "parametrizations") else cls
     return getattr(plain, "stock_class", plain)
+
+
+def is_fsdp(cls: type[nn.Module]) -> bool:
+    """Whether ``fully_shard`` made this class from another."""
+    return cls.__bases__[0].__name__ == "FSDPModule"  # its import is slow
 
 
 def features_in_block(features: int, block_size: int | None, where: str) -> int:

@@ -101,21 +101,23 @@ def build_model(config: Settings, num_classes: int, in_channels: int, image_size
 
 
 def build_optimizer(config: Settings, model: nn.Module) -> torch.optim.Optimizer:
-    """SGD or Adam, with a group for each weight decay and learning rate, without the frozen.
+    """SGD or Adam, with a group for each weight decay and learning rate.
 
-    A group's ``lr_factor`` is its learning rate as a multiple of the schedule's.
+    A group's ``lr_factor`` is its learning rate as a multiple of the schedule's. Frozen parameters
+    are left out.
     """
     factors = config.lr_factors(model)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter, decay in weight_decays(config, model).items():
         groups.setdefault((decay, factors.get(parameter, 1.0)), []).append(parameter)
+    rate = config.learning_rate
     parameters = [
-        {"params": group, "weight_decay": decay, "lr_factor": factor}
+        {"params": group, "weight_decay": decay, "lr_factor": factor, "lr": factor * rate}
         for (decay, factor), group in groups.items()
     ]
     if config.optimizer == "adam":
-        return torch.optim.Adam(parameters, lr=config.learning_rate)
-    return torch.optim.SGD(parameters, lr=config.learning_rate, momentum=config.momentum)
+        return torch.optim.Adam(parameters)
+    return torch.optim.SGD(parameters, momentum=config.momentum)
 
 
 @dataclass(frozen=True)

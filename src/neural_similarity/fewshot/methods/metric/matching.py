@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ....errors import RunError
 from ...network import FewShotNetwork
 from ..base import FeatureMethod
 from ..registry import register_method
@@ -43,6 +44,11 @@ class Matching(FeatureMethod):
     fce_steps: int = 5
 
     name: ClassVar[str] = "matching"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.floor < 1:
+            raise RunError(f"Matching: expected floor below 1, got {self.floor}.")
 
     def head(self, network: FewShotNetwork, num_classes: int) -> nn.Module:
         return FullContext(network.num_features, self.fce_steps) if self.fce else nn.Identity()

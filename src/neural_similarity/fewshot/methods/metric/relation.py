@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -94,12 +95,17 @@ class RelationHead(nn.Sequential):
         """
         first, *rest = self
         assert isinstance(first, nn.Conv2d)
-        for_class, for_query = first.weight.chunk(2, dim=1)
-        of_classes = F.conv2d(classes.flatten(0, 1), for_class, padding=1)
-        of_query = F.conv2d(query.flatten(0, 1), for_query, first.bias, padding=1)
-        pairs = (
-            of_classes.unflatten(0, classes.shape[:2])[:, None]
-            + of_query.unflatten(0, query.shape[:2])[:, :, None]
-        )
-        relations: Tensor = nn.Sequential(*rest)(pairs.flatten(0, 2))
-        return relations.reshape(pairs.shape[:3])
+        n_way, queries = classes.shape[1], query.shape[1]
+        if type(first).forward is nn.Conv2d.forward:
+            for_class, for_query = first.weight.chunk(2, dim=1)
+            ours = F.conv2d(classes.flatten(0, 1), for_class, padding=1)
+            theirs = F.conv2d(query.flatten(0, 1), for_query, first.bias, padding=1)
+            pairs: Tensor = (
+                ours.unflatten(0, (-1, 1, n_way)) + theirs.unflatten(0, (-1, queries, 1))
+            ).flatten(0, 2)
+        else:  # with a dynamic similarity, which depends on the pair
+            both = (classes.repeat(1, queries, 1, 1, 1), query.repeat_interleave(n_way, dim=1))
+            pairs = first(torch.cat(both, dim=2).flatten(0, 1))
+        for layer in rest:
+            pairs = layer(pairs)
+        return pairs.reshape(-1, queries, n_way)
