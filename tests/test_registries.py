@@ -14,6 +14,7 @@ from neural_similarity.fewshot import create_method
 from neural_similarity.fewshot.methods import registry as methods
 from neural_similarity.fewshot.methods.metric.proto import Proto
 from neural_similarity.models import registry as models
+from neural_similarity.nn.predictors import registry as predictors
 from neural_similarity.structures import base
 
 
@@ -68,11 +69,24 @@ def method(number):
     return methods.register_method(Second)
 
 
+def predictor(number):
+    @dataclass(frozen=True)
+    class First(ns.ImagePredictor):
+        kind: ClassVar[str] = "mine"
+
+    @dataclass(frozen=True)
+    class Second(ns.ImagePredictor):
+        kind: ClassVar[str] = "mine"
+
+    return predictors.register_predictor((First, Second)[number])
+
+
 REGISTRIES = {
     "register": (base, structure),
     "register_model": (models, model),
     "register_dataset": (data_sets, data_set),
     "register_method": (methods, method),
+    "register_predictor": (predictors, predictor),
 }
 
 

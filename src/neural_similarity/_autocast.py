@@ -6,7 +6,13 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-__all__ = ["without_autocast"]
+__all__ = ["is_autocast_enabled", "without_autocast"]
+
+
+def is_autocast_enabled(device: torch.device) -> bool:
+    """Whether autocast is on for a device (the meta device has none)."""
+    has_autocast = torch.amp.is_autocast_available(device.type)
+    return has_autocast and torch.is_autocast_enabled(device.type)
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:

@@ -91,3 +91,10 @@ def test_predictions_are_caught_taps_last(structure):
         M = model.features[0].similarity(images)
     taps = "nkpq->npqk" if structure == "diagonal" else "nijpq->npqij"
     assert torch.equal(caught["features.0.predictor"], torch.einsum(taps, M))
+
+
+def test_one_image_is_counted_as_one_of_several():
+    similarity = ns.DynamicSimilarity(predictor=ns.ImagePredictor(hidden=2))
+    model = ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)), similarity)
+    one, three = (describe_layers(model, torch.randn(n, 3, 8, 8))[0] for n in (1, 3))
+    assert one.multiply_adds == three.multiply_adds > 64 * 9 * (3 * 4 + 3)

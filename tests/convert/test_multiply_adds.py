@@ -4,6 +4,7 @@ import pytest
 import torch
 from support.networks import PlainCNN
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import neural_similarity as ns
 from neural_similarity.convert import multiply_adds
@@ -48,6 +49,23 @@ def test_a_dynamic_convolution_by_hand(structure, per_position):
     norms = 5 * 7 * 3 + 5 * 4 * 3  # a column of three on the rows that count, then a row of three
     last = 20 * numbers * HIDDEN * 9
     assert count(layer, 1, 4, 9, 7) == plain + 20 * per_position + first + norms + last
+
+
+@pytest.mark.parametrize("structure", ["diagonal", "unconstrained"])
+def test_pytorchs_counter_counts_the_operation_and_its_gradients(structure):
+    """Two operations per multiply-add; each gradient takes as many as the convolution."""
+    taps, M = 9, torch.randn(2, *{"diagonal": (9,), "unconstrained": (9, 9)}[structure], 6, 6)
+    input, weight = torch.randn(2, 4, 6, 6), torch.randn(6, 4, 3, 3)
+    once = 2 * 36 * (6 * 4 * taps + 4 * taps * (taps if structure == "unconstrained" else 1))
+    with FlopCounterMode(display=False) as forward:
+        ns.ops.similarity_conv2d(input, weight, M, padding=1)
+    assert forward.get_total_flops() == 2 * once
+    with FlopCounterMode(display=False) as both:
+        output = ns.ops.similarity_conv2d(
+            input, weight.requires_grad_(), M.requires_grad_(), padding=1
+        )
+        output.sum().backward()
+    assert both.get_total_flops() == 2 * once * 3  # forward, and two gradients
 
 
 def test_a_plain_predictor_and_one_channel_in_groups():

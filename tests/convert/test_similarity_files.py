@@ -322,6 +322,25 @@ def test_a_structure_that_files_cannot_name_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@dataclass(frozen=True)
+class UnregisteredPredictor(ns.ImagePredictor):
+    kind: ClassVar[str] = "unregistered"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ns.DynamicSimilarity(Unregistered(), ns.ImagePredictor(hidden=2)),
+        ns.DynamicSimilarity(predictor=UnregisteredPredictor(hidden=2)),
+    ],
+)
+def test_a_dynamic_similarity_that_files_cannot_name_is_refused(tmp_path, config):
+    model = ns.attach(backbone(), config)
+    with pytest.raises(ns.UnknownNameError, match=r"save_similarity: .* got 'unregistered'"):
+        ns.save_similarity(model, tmp_path / "file")
+    assert not list(tmp_path.iterdir())
+
+
 @torch_warns_about_itself
 @pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile], ids=["parallel", "compiled"])
 def test_what_is_wrapped_around_a_model_is_left_out(wrap, tmp_path):

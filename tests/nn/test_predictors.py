@@ -152,6 +152,46 @@ def test_a_predictor_that_does_not_fit(predictor, message):
         layer(torch.randn(2, 3, 8, 8))
 
 
+class Flat(nn.Module):
+    """One M per image without the axes of positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 9)
+
+    def forward(self, input, window):
+        return self.linear(input.amax((2, 3)))
+
+
+@pytest.mark.parametrize("batch", [9, 5])  # nine would look like one matrix for all
+def test_a_prediction_without_positions_is_refused(batch):
+    layer = ns.nn.DynamicConv2d(3, 4, 3, padding=1, predictor=Flat())
+    message = rf"expected output of shape \(N, 9, P, Q\) for a batch of N = {batch}, got "
+    with pytest.raises(ns.ShapeError, match=message + rf"\({batch}, 9\)\. .* is \(N, 9, 1, 1\)"):
+        layer(torch.randn(batch, 3, 8, 8))
+
+
+def test_a_prediction_for_another_batch_is_refused():
+    class Half(Nine):
+        def forward(self, input, window):
+            return super().forward(input, window)[:2]
+
+    layer = ns.nn.DynamicConv2d(3, 4, 3, padding=1, predictor=Half())
+    with pytest.raises(ns.ShapeError, match=r"for a batch of N = 4, got \(2, 9, 8, 8\)"):
+        layer(torch.randn(4, 3, 8, 8))
+    assert layer(torch.randn(2, 3, 8, 8)).shape == (2, 4, 8, 8)
+
+
+@pytest.mark.parametrize(
+    "similarity",
+    [SMALL, ns.ImagePredictor(hidden=2), ns.PixelPredictor(hidden=2), ns.PairPredictor(channels=2)],
+    ids=lambda predictor: predictor.kind,
+)
+def test_dynamic_layers_run_on_the_meta_device(similarity):
+    layer = ns.nn.DynamicConv2d(3, 4, 3, predictor=similarity).to("meta")
+    assert layer(torch.empty(2, 3, 8, 8, device="meta")).shape == (2, 4, 6, 6)
+
+
 def test_a_predictor_of_another_size_is_named():
     layer = ns.nn.DynamicConv2d(3, 4, 3, predictor=Nine())  # it pads, the layer does not
     with pytest.raises(ns.ShapeError, match=r"shape \(2, 9, 6, 6\), got \(2, 9, 8, 8\)"):

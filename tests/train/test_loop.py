@@ -11,6 +11,7 @@ from support.train_runs import SMALL, assert_same_run
 from torch import nn
 
 import neural_similarity as ns
+from neural_similarity.models import registry
 from neural_similarity.train import Evaluation, Run, TrainConfig, evaluate, train
 from neural_similarity.train.build import build_model, build_optimizer
 from neural_similarity.train.checkpoint import read_weights, write_weights
@@ -190,6 +191,13 @@ def test_settings_that_do_not_work_leave_nothing_behind(tmp_path, setting, messa
     with pytest.raises(ns.RunError, match=message):
         train(replace(SMALL, **setting), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_in_code_of_ones_own_is_shown_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    ns.models.register_model("mine", lambda num_classes, **_: num_classes + None)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        train(replace(SMALL, model="mine", options={}), tmp_path / "run")
 
 
 def test_other_data_is_refused(tmp_path):

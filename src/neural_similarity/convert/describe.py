@@ -55,8 +55,8 @@ def describe_layers(model: nn.Module, example: Tensor) -> list[LayerSummary]:
     A parameter that several layers share is counted for the first of them. Dynamic similarities are
     predicted for the samples of ``example``; their distance is over all samples and positions.
     """
-    images = example[:2]  # of one alone, M could be merged into the kernel
-    spent = {name: n // len(images) for name, n in multiply_adds(model, images).items()}
+    two = torch.cat((example, example))[:2]  # of one alone, M could be merged into the kernel
+    spent = {name: count // 2 for name, count in multiply_adds(model, two).items()}
     predicted = predicted_similarities(model, example)
     seen: set[nn.Parameter] = set()
     layers = []

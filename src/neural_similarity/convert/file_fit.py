@@ -15,7 +15,7 @@ from ..nn.dynamic import DynamicLayer, DynamicSimilarity
 from ..nn.inventory import Similarity, similarities_by_name
 from ..nn.layouts import can_attach
 from ..nn.parametrization import static_by_name
-from ..nn.predictors import PredictorNetwork
+from ..nn.predictors import PredictorNetwork, predictor_class
 from .attach import other_kind
 from .file_format import Config, config_from, fingerprint, fingerprint_text
 
@@ -86,6 +86,9 @@ def config_of(layer: str, module: nn.Module, name: str) -> Config:
         return static
     installed = module.installed[name]
     if installed.config is not None:
+        structure = structures.resolve(installed.config.structure)
+        structures.resolve(structure.name, "save_similarity")
+        predictor_class(installed.config.predictor.kind, "save_similarity")
         return installed.config
     network = next(iter(module.by_name()[name].values())).network
     if not isinstance(network, PredictorNetwork):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from math import prod
 from typing import Any
@@ -69,8 +69,7 @@ def multiply_adds(model: nn.Module, example: Tensor) -> dict[str, int]:
         >>> multiply_adds(model, torch.zeros(1, 3, 16, 16))
         {'0': 55296, '2': 8192}
     """
-    operator = torch.ops.neural_similarity.similarity_conv2d
-    counter = FlopCounterMode(display=False, custom_mapping={operator: _similarity_operations})
+    counter = FlopCounterMode(display=False)
     meter, layers = _Meter(counter), dict(_layers("", model))
     with ExitStack() as stack:
         for name, module in layers.items():
@@ -120,17 +119,6 @@ def _layers(
     if not isinstance(module, DynamicLayer | PositionSimilarity | ParametrizationList):
         for child, inner in module.named_children():
             yield from _layers(f"{name}.{child}" if name else child, inner, seen)
-
-
-def _similarity_operations(
-    input: Sequence[int], weight: Sequence[int], similarity: Sequence[int], *_: Any,
-    out_shape: Sequence[int], **__: Any,
-) -> int:  # fmt: skip
-    """Operations of the convolution and of weighting or mixing its taps; two per multiply-add."""
-    N, O, P, Q = out_shape
-    taps = weight[2] * weight[3]
-    mixing = taps * input[1] * (taps if len(similarity) == 5 else 1)
-    return 2 * N * P * Q * (O * weight[1] * taps + mixing)
 
 
 def _unseen(module: nn.Module, output: Any) -> int:

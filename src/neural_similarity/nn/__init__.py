@@ -10,6 +10,13 @@ from .dynamic import (
 )
 from .global_ import GlobalSimilarityConv2d
 from .positions import SelfAttention2d
+from .predictors import (
+    PredictorConfig,
+    PredictorNetwork,
+    Window,
+    list_predictors,
+    register_predictor,
+)
 from .sphere import SphereConv2d, SphereLinear
 from .static import SimilarityParametrization, StaticConv2d
 
@@ -20,10 +27,15 @@ __all__ = [
     "DynamicLinear",
     "GlobalSimilarityConv2d",
     "PredictedSimilarity",
+    "PredictorConfig",
+    "PredictorNetwork",
     "SelfAttention2d",
     "SimilarityParametrization",
     "SphereConv2d",
     "SphereLinear",
     "StaticConv2d",
+    "Window",
     "family",
+    "list_predictors",
+    "register_predictor",
 ]

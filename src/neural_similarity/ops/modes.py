@@ -34,6 +34,6 @@ def unobserved(*tensors: Tensor) -> bool:
     watched = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
     if watched or torch._C._get_tracing_state() is not None or transformed():
         return False
-    if torch.is_autocast_enabled(tensors[0].device.type):
+    if tensors[0].is_meta or torch.is_autocast_enabled(tensors[0].device.type):
         return False
     return _PLAIN.issuperset(map(type, tensors))

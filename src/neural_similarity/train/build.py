@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
+
+import neural_similarity
 
 from .. import _check, structures
 from .._memory import check_fits
@@ -25,7 +29,7 @@ from ..data import (
 from ..errors import DataError, RunError
 from ..models import create_model
 from ..nn.dynamic import DynamicSimilarity
-from ..nn.predictors import PREDICTORS, PatchPredictor
+from ..nn.predictors import predictor_class
 from ..nn.static import StaticSimilarity
 from .config import TrainConfig
 from .distributed import World
@@ -65,7 +69,7 @@ def build_similarity(config: Settings) -> StaticSimilarity | DynamicSimilarity |
             config.scope,  # type: ignore[arg-type]
             target_modules=config.layers,
         )
-    make = {**PREDICTORS, "patch": PatchPredictor}[config.predictor]
+    make = predictor_class("sphere" if config.predictor == "patch" else config.predictor)
     size = "channels" if config.predictor == "pair" else "hidden"
     default = {} if config.hidden is None else {size: config.hidden}
     predictor = _with_options("predictor_options", make, {**default, **config.predictor_options})
@@ -91,6 +95,8 @@ def build_model(config: Settings, num_classes: int, in_channels: int, image_size
             **{**config.options, **fixed},
         )
     except TypeError as error:
+        if _is_from_elsewhere(error):
+            raise
         raise RunError(
             f"configuration: expected options that {config.model!r} takes and structure_options "
             f"that {config.structure!r} takes, got {config.options} and {config.structure_options} "
@@ -264,9 +270,18 @@ def _with_options(where: str, make: Callable[..., _Result], options: dict[str, A
     try:
         return make(**options)
     except TypeError as error:
+        if _is_from_elsewhere(error):
+            raise
         raise RunError(
             f"configuration: expected valid {where}, got {options} ({error})."
         ) from error
+
+
+def _is_from_elsewhere(error: TypeError) -> bool:
+    """Whether other code than ours and PyTorch's raised it: then its author needs the traceback."""
+    homes = [Path(module.__file__ or "").parent for module in (neural_similarity, torch)]
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return not any(Path(last.filename).is_relative_to(home) for home in homes)
 
 
 def _statistics(config: TrainConfig, images: ImageSet) -> Statistics:

@@ -15,6 +15,7 @@ from torch import nn
 
 from .. import _check
 from ..errors import RunError
+from ..nn.predictors import list_predictors
 from ..structures import list_structures
 from .ingredients.schedules import SCHEDULES
 
@@ -30,7 +31,6 @@ __all__ = [
 
 SIMILARITIES = ("none", "static", "dynamic")
 OPTIMIZERS = {"sgd": 0.1, "adam": 1e-3}  # with their default learning rates, as in the paper
-PREDICTORS = ("patch", "sphere", "conv", "pixel", "image", "pair")
 OVER = ("taps", "channels", "both", "kernels")
 NORM_STARTS = ("one", "zero")
 COMMANDS = {"train": "nsl train", "fewshot": "nsl fewshot train"}
@@ -146,7 +146,7 @@ class Settings:
             ("similarity", self.similarities),
             ("structure", list_structures()),
             ("optimizer", OPTIMIZERS),
-            ("predictor", PREDICTORS),
+            ("predictor", ("patch", *list_predictors())),
             ("over", OVER),
             ("schedule", SCHEDULES),
             ("norm_start", NORM_STARTS),

@@ -152,6 +152,15 @@ class PredictedSimilarity(nn.Module):
                 f"{self.inner.name!r} with {self.block.size} taps{span}, got output of shape "
                 f"{_check.shape(predicted)}. Give the predictor {count} output channels."
             )
+        samples, batch = predicted.shape[0], input.shape[0]
+        if predicted.dim() != input.dim() or (samples != batch and samples != 1):
+            positions = ("P", "Q")[: input.dim() - 2]
+            shape = ", ".join(("N", str(count), *positions))
+            raise ShapeError(
+                f"predictor: expected output of shape ({shape}) for a batch of N = {batch}, got "
+                f"{_check.shape(predicted)}. N and the sizes of positions may be 1: one M per "
+                f"image is (N, {count}{', 1' * len(positions)})."
+            )
         return predicted
 
     def taps_last(self, M: Tensor) -> Tensor:

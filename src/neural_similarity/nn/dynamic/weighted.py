@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ... import _check
+from ..._autocast import is_autocast_enabled
 from ...ops import similarity_conv2d
 from ...ops.modes import exported
 from ...ops.similarity_conv import runs_compiled
@@ -76,7 +76,7 @@ def _kernels_of_images(
     groups: int,
 ) -> Tensor:
     """Each image convolved with its own kernels, in one convolution with one group per image."""
-    if not torch.is_autocast_enabled(input.device.type):
+    if not is_autocast_enabled(input.device):
         _check.conv_operands("similarity_conv2d", input, weight, M)
     O, C = weight.shape[:2]
     S = prediction.diagonals // O

@@ -16,21 +16,21 @@ Each is a configuration that makes a network for a layer. :class:`PatchPredictor
 
 from __future__ import annotations
 
-from typing import Any
-
-from ... import _check
-from ..._json import build
-from ...errors import FileFormatError
 from .base import Gate, PredictorConfig, PredictorNetwork
 from .image import ImageLayers, ImagePredictor
 from .pair import PairNetwork, PairPredictor
 from .patch import ConvPredictor, PatchConfig, SpherePredictor, TwoLayers
 from .patch_layers import size_preserving
 from .pixel import PixelPredictor
+from .registry import (
+    list_predictors,
+    predictor_class,
+    predictor_from_config,
+    register_predictor,
+)
 from .windows import Window, centre_pixels
 
 __all__ = [
-    "PREDICTORS",
     "ConvPredictor",
     "Gate",
     "ImageLayers",
@@ -46,22 +46,15 @@ __all__ = [
     "TwoLayers",
     "Window",
     "centre_pixels",
+    "list_predictors",
+    "predictor_class",
     "predictor_from_config",
+    "register_predictor",
     "size_preserving",
 ]
 
 PatchPredictor = SpherePredictor
 """The paper's predictor, :class:`SpherePredictor`, named after what it predicts from."""
 
-PREDICTORS: dict[str, type[PredictorConfig]] = {
-    predictor.kind: predictor
-    for predictor in (SpherePredictor, ConvPredictor, PixelPredictor, ImagePredictor, PairPredictor)
-}
-"""Every predictor by its kind."""
-
-
-def predictor_from_config(config: dict[str, Any]) -> PredictorConfig:
-    """The configuration that ``to_config`` described."""
-    _check.known_name("predictor", "kind", config["kind"], PREDICTORS)
-    options = {name: value for name, value in config.items() if name != "kind"}
-    return build(PREDICTORS[config["kind"]], options, "predictor", FileFormatError)
+for _predictor in (SpherePredictor, ConvPredictor, PixelPredictor, ImagePredictor, PairPredictor):
+    register_predictor(_predictor)

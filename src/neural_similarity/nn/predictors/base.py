@@ -16,20 +16,22 @@ Gate = Literal["none", "tanh", "sigmoid"]
 
 
 class PredictorConfig:
-    """What all predictors have in common; use one of the classes of this package.
+    """What all predictors have in common: the base class of your own.
 
     A predictor is a frozen dataclass. It holds no tensors: one serves many layers, and
-    :meth:`network` makes a network for each.
+    :meth:`network` makes a network for each. ``register_predictor`` makes its kind known to files
+    and to the command line.
 
     Attributes:
         kind: of the predictor, in files.
-        source: what M is predicted from: ``"patch"``, ``"pixel"``, ``"image"`` or ``"pairs"``.
+        source: what M is predicted from: ``"patch"``, ``"pixel"``, ``"image"`` or ``"pairs"``. The
+            network of an ``"image"`` gets the input without padding.
         residual: whether the identity is added to what the network returns.
     """
 
     kind: ClassVar[str]
     source: ClassVar[str]
-    residual: bool
+    residual: bool = True
 
     def for_structure(self, structure: Structure, dense: bool = False) -> Self:
         """Replace None by the default for a structure; ``dense`` means fully connected."""
@@ -54,6 +56,9 @@ class PredictorConfig:
 
 class PredictorNetwork(nn.Module):
     """The network that a :class:`PredictorConfig` makes: ``(input, window)`` to parameters of M.
+
+    It returns ``(N, outputs, P, Q)`` for the output positions of the window, of which N and both
+    sides may be 1. If it returns zeros at first, M starts at the identity.
 
     Attributes:
         config: what made it.

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..._autocast import is_autocast_enabled
 from .._transforms import transformed
 
 __all__ = ["product_attention", "softmax_attention"]
@@ -28,10 +29,9 @@ def product_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def softmax_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """``M = softmax(G1 G2ᵀ)``: forms M for small maps, uses PyTorch's fused attention for large."""
-    device = query.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+    if is_autocast_enabled(query.device):
         # The backward pass runs outside of autocast, so cast here, as autocast would.
-        dtype = torch.get_autocast_dtype(device)
+        dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     # A compiler differentiates once, and a choice by size would fix the size of exported programs.
     if torch.compiler.is_compiling():

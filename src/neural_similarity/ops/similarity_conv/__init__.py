@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ... import _check
+from ..._autocast import is_autocast_enabled
 from ..._shapes import pair, same_padding
 from ...errors import ShapeError
 from ..effective_weight import effective_weight
@@ -90,7 +90,7 @@ def similarity_conv2d(
         groups=similarity_groups,
     )
 
-    if similarity.dim() > 2 and not torch.is_autocast_enabled(input.device.type):
+    if similarity.dim() > 2 and not is_autocast_enabled(input.device):
         _check.conv_operands("similarity_conv2d", input, weight, similarity)
     if bias is not None:
         bias = bias.to(input.dtype)

@@ -20,12 +20,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.flop_counter import register_flop_formula
 
 from ... import _check
 from ..._shapes import output_size
 from .._transforms import transformed
 from ..modes import exported, unobserved
 from . import dispatch, onnx_forms
+from .operation_counts import backward_operations, forward_operations
 from .pieces import format_of, gradient_memory
 
 __all__ = ["similarity_conv2d", "traceable"]
@@ -208,6 +210,9 @@ def _backward_fake(
 
 _register_fake("neural_similarity::similarity_conv2d", _forward_fake, lib=_LIBRARY)
 _register_fake("neural_similarity::similarity_conv2d_backward", _backward_fake, lib=_LIBRARY)
+_count: Any = register_flop_formula
+_count(torch.ops.neural_similarity.similarity_conv2d)(forward_operations)
+_count(torch.ops.neural_similarity.similarity_conv2d_backward)(backward_operations)
 
 
 def _save_forward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
