@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         without_similarity,
     )
     from .convert.attach import attach
+    from .convert.detach import detach
     from .convert.merge import merge
     from .convert.unmerge import unmerge
     from .errors import (
@@ -106,6 +107,7 @@ __all__ = [
     "convert",
     "create_model",
     "data",
+    "detach",
     "effective_state_dict",
     "errors",
     "export",
@@ -136,7 +138,7 @@ __all__ = [
 _HOME = {
     ".adapt": ("FewShotClassifier",),
     ".convert": (
-        "TrainableSummary", "active_similarity", "attach", "effective_state_dict",
+        "TrainableSummary", "active_similarity", "attach", "detach", "effective_state_dict",
         "filter_orthogonality_penalty", "freeze_backbone", "keep_predictions",
         "list_similarities", "load_similarity", "merge", "save_similarity", "set_similarity",
         "similarity_parameters", "similarity_penalty", "trainable_summary", "unmerge",

@@ -194,6 +194,7 @@ for config in (
         (lambda: ns.attach(root, config, name="late"), "before fully_shard, got one with"),
         (lambda: ns.load_similarity(sharded, file, name="late"), "before fully_shard, got one"),
         (lambda: ns.merge(sharded), "fully_shard has divided among" if static else "only dynamic"),
+        (lambda: ns.detach(sharded), "fully_shard has divided among"),
     ):
         try:
             call()

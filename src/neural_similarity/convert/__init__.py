@@ -2,6 +2,7 @@
 
 from .attach import attach
 from .describe import LayerSummary, describe_layers
+from .detach import detach
 from .files import load_similarity, save_similarity
 from .freeze import TrainableSummary, freeze_backbone, similarity_parameters, trainable_summary
 from .merge import effective_state_dict, merge
@@ -16,6 +17,7 @@ __all__ = [
     "active_similarity",
     "attach",
     "describe_layers",
+    "detach",
     "effective_state_dict",
     "filter_orthogonality_penalty",
     "freeze_backbone",

@@ -21,7 +21,7 @@ from .switch import list_similarities
 from .unmerge import check_can_keep, forget_layer, keep_layer
 from .wrappers import is_sharded
 
-__all__ = ["effective_state_dict", "merge", "merged_copy"]
+__all__ = ["effective_state_dict", "merge", "merged_copy", "remove_all"]
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
@@ -83,7 +83,9 @@ def merge(model: _Model, keep: bool = False) -> _Model:
             check_can_keep(path or "model", module)
         _check_merged(path or "model", module)
     for module in layers.values():
-        _merge_layer(module, keep)
+        if keep:
+            keep_layer(module, static_by_name(module))
+        remove_all(module, keep)
     _merged.update(model.modules())
     return model
 
@@ -209,13 +211,15 @@ def _merged_type(module: nn.Module) -> type[nn.Module]:
     return stock if stock.forward is cls.forward else cls
 
 
-def _merge_layer(module: nn.Module, keep: bool) -> None:
+def remove_all(module: nn.Module, keep: bool = False) -> None:
+    """Leave a layer its weights as they are used now, and nothing of this library.
+
+    ``keep`` leaves what was remembered about it, for :func:`neural_similarity.unmerge`.
+    """
     own_class(module)
     merged_type, similarities = _merged_type(module), static_by_name(module)
     order = _stock_order(module, [*module._parameters, *next(iter(similarities.values()))])
-    if keep:
-        keep_layer(module, similarities)
-    else:
+    if not keep:
         forget_layer(module)
     for named in similarities.values():
         for similarity in named.values():

@@ -13,6 +13,7 @@ __all__ = [
     "insist_on_calls",
     "make_copyable",
     "own_class",
+    "remove_hooks",
 ]
 
 
@@ -81,6 +82,18 @@ def insist_on_calls(module: nn.Module) -> None:
 
 def _nothing(module: nn.Module, inputs: Any) -> None:
     pass
+
+
+_OURS = (_fill_in_similarity, _nothing)
+
+
+def remove_hooks(module: nn.Module) -> None:
+    """Remove what :func:`accept_missing_similarity` and :func:`insist_on_calls` registered."""
+    for hooks in (module._load_state_dict_pre_hooks, module._forward_pre_hooks):
+        # PyTorch wraps some hooks in an object; a copy of a layer has hooks but no handles.
+        ours = [k for k, hook in hooks.items() if getattr(hook, "hook", hook) in _OURS]
+        for key in ours:
+            del hooks[key]
 
 
 def make_copyable(module: nn.Module) -> None:

@@ -95,6 +95,13 @@ class DynamicLayer(nn.Module):
             self.add_module(child_name(site, name), prediction)
         self.active = name
 
+    def uninstall(self, name: str) -> None:
+        """Remove the predictors of a similarity; if it is the active one, none is afterwards."""
+        for site in self.installed[name].sites:
+            delattr(self, child_name(site, name))
+        del self.installed[name]
+        self.active = None if self.active == name else self.active
+
     def on_first_install(self) -> None:
         """Register the hooks that the layer needs."""
         accept_missing_similarity(self)

@@ -10,11 +10,12 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from ...errors import AttachError
+from ..layer_hooks import remove_hooks
 from ..own_forward import OwnForwardError, OwnPadding, find_padding
 from .base import DynamicLayer
 from .layers import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
 
-__all__ = ["dynamic_class", "make_dynamic"]
+__all__ = ["can_be_stock", "dynamic_class", "make_dynamic", "make_stock"]
 
 _DYNAMIC: dict[type[nn.Module], type[DynamicLayer]] = {
     cls.stock_class: cls for cls in (DynamicConv2d, DynamicConv1d, DynamicLinear, DynamicLSTMCell)
@@ -49,6 +50,19 @@ def make_dynamic(module: nn.Module) -> DynamicLayer:
     if padding is not None:
         module.own_padding = padding
     return module
+
+
+def can_be_stock(module: DynamicLayer) -> bool:
+    """Whether the class of a layer is the dynamic version of another one, and not a subclass."""
+    return "stock_class" in vars(type(module))
+
+
+def make_stock(module: DynamicLayer) -> None:
+    """Give a layer without similarities its stock class back, in place."""
+    for name in ("installed", "active", "own_padding"):
+        vars(module).pop(name, None)
+    remove_hooks(module)
+    module.__class__ = module.stock_class  # type: ignore[assignment]  # no longer a dynamic one
 
 
 def _subclass_version(module: nn.Module, where: str) -> type[DynamicLayer]:
