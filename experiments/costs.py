@@ -5,7 +5,7 @@ Run ``python -m experiments.costs`` on a machine that does little else: it write
 and ``--again`` adds one. Times are of one thread, in seconds of its processor. All networks take
 turns, several rounds long, so that a slow moment slows all of them alike. Where a process places
 things in memory makes a few percent of difference, so several processes measure, in different
-orders; the median counts, and their spread is the error of timing.
+orders; the median counts, and the spread of the others is the error of timing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from math import log, pi, sqrt
+from math import exp, log, pi, sqrt
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
@@ -40,7 +40,7 @@ from .records import RESULTS, read_record, write_record
 from .tables.base import Table
 from .tables.equal_cost import STUDIES
 
-__all__ = ["costs_file", "main", "measure", "measure_here", "read_costs", "timing_error"]
+__all__ = ["costs_file", "main", "measure", "measure_here", "read_costs", "typical_seconds"]
 
 AXES = ("parameters", "multiply_adds", "seconds")
 TIMING_ERROR = 0.03
@@ -61,17 +61,29 @@ def read_costs(results: Path, study: str) -> dict[str, dict[str, float]]:
     newest = read_record(costs_file(results, study, _next_number(results, study) - 1))
     if newest is None:
         return {}
-    error = timing_error(newest.get("seconds_by_process", {}))
-    return {name: {**costs, "timing_error": error} for name, costs in newest["rows"].items()}
+    seconds, error = typical_seconds(newest.get("seconds_by_process", {}))
+    return {
+        name: {**costs, "seconds": seconds.get(name, costs["seconds"]), "timing_error": error}
+        for name, costs in newest["rows"].items()
+    }
 
 
-def timing_error(seconds: Mapping[str, list[float]]) -> float:
-    """The standard deviation of a median over processes, as a share, pooled over all rows."""
-    several = [[log(s) for s in of_row] for of_row in seconds.values() if len(of_row) > 1]
-    if not several:
-        return TIMING_ERROR
+def typical_seconds(by_process: Mapping[str, list[float]]) -> tuple[dict[str, float], float]:
+    """The time of each row over several processes, and its standard deviation as a share.
+
+    A process may be slow as a whole. This slows all rows alike and does not matter to their
+    comparison, so the times of a process are divided by their geometric mean first.
+    """
+    logs = {name: [log(s) for s in times] for name, times in by_process.items()}
+    count = min(map(len, logs.values()), default=0)
+    if count < 2:
+        return {}, TIMING_ERROR
+    speeds = [fmean(times[p] for times in logs.values()) for p in range(count)]
+    usual = fmean(speeds)
+    level = {n: [t - s for t, s in zip(ts, speeds, strict=True)] for n, ts in logs.items()}
+    seconds = {name: exp(usual + median(rest)) for name, rest in level.items()}
     # The median of a few normal numbers varies by π/2 as much as their mean, at most.
-    return sqrt(fmean(variance(of_row) / len(of_row) for of_row in several) * pi / 2)
+    return seconds, sqrt(fmean(map(variance, level.values())) / count * pi / 2)
 
 
 def _next_number(results: Path, study: str) -> int:
