@@ -1,6 +1,8 @@
 """Attaching: which layers get a similarity, however they are named; wrong requests are refused."""
 
 import warnings
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -205,3 +207,25 @@ def test_meta_tensors_can_be_attached():
     model = nn.Sequential(nn.Conv2d(3, 4, 3, device="meta"))
     assert attach(model) == ["0"]
     assert model[0].weight.is_meta
+
+
+def test_a_structure_that_does_not_start_at_the_identity_must_say_so():
+    @dataclass(frozen=True)
+    class Half(ns.structures.Diagonal):
+        name: ClassVar[str] = "half"
+        honest: bool = False
+
+        def initial(self, block):
+            return {"gains": torch.full((block.size,), 0.5)}
+
+        def similarity(self, numbers, block):
+            return numbers["gains"]
+
+        def starts_at_identity(self, block):
+            return not self.honest
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    with pytest.raises(ns.AttachError, match="'half' to start at the identity, got another M"):
+        ns.attach(model, ns.StaticSimilarity(Half()))
+    assert type(model[0]) is nn.Conv2d
+    ns.attach(model, ns.StaticSimilarity(Half(honest=True)))

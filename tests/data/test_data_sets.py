@@ -332,3 +332,9 @@ def test_what_is_missing_is_said(tmp_path, name, said):
     root = tmp_path / "gone" if name == "imagefolder" else tmp_path
     with pytest.raises(ns.DataError, match=f"^{name}: expected .*{said.format(tmp_path)}"):
         load_dataset(name, "train", root)
+
+
+def test_a_folder_in_place_of_a_name(tmp_path):
+    (tmp_path / "birds").mkdir()
+    with pytest.raises(ns.UnknownNameError, match=r"use data 'imagefolder' with data_dir .*birds"):
+        dataset_info(str(tmp_path / "birds"))

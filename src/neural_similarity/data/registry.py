@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from .. import _check
 from .._memory import check_fits, check_side
-from ..errors import DataError
+from ..errors import DataError, UnknownNameError
 from .augment import Augment, no_augment
 from .image_sets import ImageSet, MemorySet
 
@@ -98,6 +98,11 @@ def dataset_info(name: str) -> DatasetInfo:
     >>> dataset_info("digits").splits
     ('train', 'test')
     """
+    if name not in _REGISTRY and isinstance(name, str) and Path(name).is_dir():
+        raise UnknownNameError(
+            f"dataset_info: expected the name of a data set, got the folder {name!r}. For images "
+            f"of your own, a folder per class, use data 'imagefolder' with data_dir {name!r}."
+        )
     _check.known_name("dataset_info", "name", name, _REGISTRY)
     return _REGISTRY[name][0]
 

@@ -169,6 +169,16 @@ def _try_once(parametrization: SimilarityParametrization, weight: Tensor, where:
             f"shape {tuple(weight.shape)} and {weight.dtype}, got {tuple(result.shape)} and "
             f"{result.dtype}."
         )
+    structure = parametrization.structure
+    if weight.is_meta or not structure.starts_at_identity(parametrization.block):
+        return
+    few_digits = 8 * torch.finfo(weight.dtype).eps  # of half precision
+    if (result - weight).abs().max() > max(1e-3, few_digits) * weight.abs().max():
+        raise AttachError(
+            f"{where}: expected structure {structure.name!r} to start at the identity, got another "
+            f"M, which changes the output. Correct its initial parameters, or let its "
+            f"starts_at_identity return False."
+        )
 
 
 class StaticConv2d(nn.Conv2d):

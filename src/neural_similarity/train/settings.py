@@ -231,7 +231,7 @@ def check_kind(where: object, what: str, settings: Mapping[str, Any], kind: str)
         command = COMMANDS.get(got, got) if isinstance(got, str) else got
         raise RunError(
             f"{where}: expected {what} of {COMMANDS[kind]!r}, got {command!r}. "
-            f"Use the commands for that kind of run."
+            f"Use the commands for that kind of run, or in Python fewshot.FewShotRun and train.Run."
         )
 
 
