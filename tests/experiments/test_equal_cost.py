@@ -284,3 +284,11 @@ def test_the_guide_says_what_was_measured():
     assert {verdict(height) for height in steeper} == {"above"}
     means = [height.mean for height in steeper]
     assert f"at one shot and at five, by {min(means):.1f} to {max(means):.1f} points" in text
+    (points,) = read_study(CIFAR10, RESULTS, "short").values()
+    by_name = {point.name: point for point in points}
+    on_cifar10 = [Curve.of(points, axis).excess(by_name[f"{RECOMMENDED}-tanh"]) for axis in AXES]
+    assert [verdict(h) for h in on_cifar10] == ["above", "not separated", "not separated"]
+    assert all(0.45 < height.mean < 0.65 for height in on_cifar10)
+    assert {verdict(Curve.of(points, axis).excess(by_name[RECOMMENDED])) for axis in AXES} == {
+        "not separated"
+    }
