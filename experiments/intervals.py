@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, stdev
 
+import numpy as np
+
 from neural_similarity.train import Evaluation
 
 __all__ = [
@@ -114,8 +116,9 @@ def over_seeds_and_episodes(values: Sequence[Sequence[float]]) -> Estimate:
     random, so the squares of both intervals add up: Student's interval of the seeds' means, and
     the interval of the episodes' means. With one seed only the second exists.
     """
-    by_seed = [fmean(of_seed) for of_seed in values]
-    by_episode = [fmean(of_episode) for of_episode in zip(*values, strict=True)]
+    array = np.array(values)
+    by_seed: list[float] = array.mean(1).tolist()
+    by_episode: list[float] = array.mean(0).tolist()
     seeds, episodes = _student_half(by_seed), _normal_half(by_episode)
     if episodes is None:
         return Estimate.around(fmean(by_seed), seeds, "seeds")
@@ -133,4 +136,4 @@ def _student_half(values: Sequence[float]) -> float | None:
 def _normal_half(values: Sequence[float]) -> float | None:
     if len(values) < 2:
         return None
-    return NORMAL * stdev(values) / sqrt(len(values))
+    return NORMAL * float(np.std(values, ddof=1)) / sqrt(len(values))

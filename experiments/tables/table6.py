@@ -14,8 +14,8 @@ CIFAR_FS_SHORT = FewShotConfig(method="finetune", data="cifar-fs", options={"wid
 MINI_SHORT = replace(CIFAR_FS_SHORT, data="mini-imagenet", image_size=42, epochs=12)
 PAPER = replace(CIFAR_FS_SHORT, epochs=200, base="train+val")
 SMOKE = FewShotConfig(
-    method="finetune", data="glyphs", options={"width": 8}, steps=3, epoch_steps=2, n_query=5,
-    val_episodes=2, episodes=4, log_every=1,
+    method="finetune", data="glyphs", image_size=16, options={"width": 8}, steps=3, epoch_steps=2,
+    n_query=5, val_episodes=2, episodes=4, log_every=1,
 )  # fmt: skip
 CIFAR_FS = {"smoke": SMOKE, "short": CIFAR_FS_SHORT, "paper": PAPER}
 MINI = {"smoke": SMOKE, "short": MINI_SHORT, "paper": replace(PAPER, data="mini-imagenet")}

@@ -121,6 +121,9 @@ class Restless(structures.Structure):
     def similarity(self, numbers, block):
         return numbers["diagonal"] * (1 + torch.rand(block.size).to(numbers["diagonal"]))
 
+    def starts_at_identity(self, block):
+        return False
+
 
 @pytest.mark.parametrize("kind", ["restless", "nan"])
 def test_a_merge_that_would_change_outputs_is_refused_and_changes_nothing(kind):

@@ -113,7 +113,7 @@ def test_predictions_that_do_not_fit_are_refused(positions):
         conv(input)
     for wrong in ((3, 4 * 3 * 9), (2, 4 * 9)):
         conv.predictor.network.prediction = torch.zeros(*wrong, *positions)
-        message = r"similarity_conv2d: expected similarity|predictor: expected 108 parameters"
+        message = r"predictor: expected (output of shape \(N, 108, P, Q\)|108 parameters)"
         with pytest.raises(ns.ShapeError, match=message):
             conv(input)
     conv.predictor.network.prediction = torch.zeros(1, 4 * 3 * 9, *positions)  # for all images

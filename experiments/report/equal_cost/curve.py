@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import log, sqrt
 from statistics import fmean
 from typing import Any
@@ -30,7 +31,7 @@ class Point:
     cost: Mapping[str, float]
     by_seed: Mapping[int, Sequence[float]]
 
-    @property
+    @cached_property
     def accuracy(self) -> Estimate:
         return over_seeds_and_episodes(list(self.by_seed.values()))
 
@@ -146,9 +147,8 @@ class Curve:
         weights = curve.weights(cost)
 
         def heights(seed: int) -> list[float]:
-            widths = [width.by_seed[seed] for width in curve.widths]
-            by_episode = zip(point.by_seed[seed], *widths, strict=True)
-            return [ours - float(np.dot(weights, others)) for ours, *others in by_episode]
+            widths = np.array([width.by_seed[seed] for width in curve.widths])
+            return list(np.array(point.by_seed[seed]) - weights @ widths)
 
         height = over_seeds_and_episodes([heights(seed) for seed in seeds])
         if self.axis != "seconds":
