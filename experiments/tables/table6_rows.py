@@ -170,7 +170,8 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
 
         Transductive. On the finetuning baseline's network.
         """
-        return _only_tested(base, "pt_map")
+        quick = {"steps": 2} if _is_smoke(base) else {}
+        return replace(_only_tested(base, "pt_map"), method_options=quick)
 
     @row(starts_from="finetune")
     def tim(base: FewShotConfig) -> FewShotConfig:
@@ -359,7 +360,7 @@ def _episodes(base: FewShotConfig, method: str, way: int = 5) -> FewShotConfig:
 def _tasks(base: FewShotConfig, short: int, paper: int) -> FewShotConfig:
     """Training through gradient steps: so many steps of two tasks (of four, at the paper's)."""
     if _is_smoke(base):
-        return base
+        return replace(base, method_options={**base.method_options, "inner_steps": 2})
     if _is_papers(base):  # but these methods need validation classes
         return replace(base, base="train", steps=paper, tasks=4, epoch_steps=1000)
     return replace(base, steps=short, tasks=2, epoch_steps=short // 4, val_episodes=100)
