@@ -9,6 +9,7 @@ import torch
 from matplotlib.image import imread
 from support.command import nsl, one_line
 
+from neural_similarity.fewshot import FewShotConfig, FewShotRun, train_method
 from neural_similarity.train import Run, TrainConfig, train
 
 SMALL = {"options": {"width": 4, "hidden": 8}, "hidden": 4, "batch_size": 314, "steps": 2}
@@ -166,6 +167,25 @@ def test_inspect_a_plain_run(run, tmp_path):
     assert done.code == 0, done.err
     assert "of these, similarity: 0\n" in done.out
     assert [p.name for p in (tmp_path / "none" / "inspect").iterdir()] == ["report.html"]
+
+
+def test_inspect_a_few_shot_run(run, tmp_path):
+    """What it tests with is shown, and exporting or merging it names the other ways."""
+    settings = FewShotConfig(
+        method="dynamic", data="glyphs", options={"width": 4}, hidden=4, steps=1, n_query=1,
+        val_episodes=2, threads=1,
+    )  # fmt: skip
+    train_method(settings, tmp_path / "few")
+    done = run("inspect", "few")
+    assert done.code == 0, done.err
+    network = FewShotRun.open(tmp_path / "few").load_network("best").backbone
+    total = sum(p.numel() for p in network.parameters())
+    assert f"parameters during training: {total:,}\n" in done.out
+    assert "dynamic diagonal" in done.out
+    assert "best weights" in (tmp_path / "few" / "inspect" / "report.html").read_text()
+    assert imread(tmp_path / "few" / "inspect" / "dynamic.png").shape[2] == 4
+    for command in ("export", "merge", "eval"):
+        assert "nsl adapt --backbone" in one_line(run(command, "few"))
 
 
 @pytest.mark.parametrize("command", ["export", "inspect"])

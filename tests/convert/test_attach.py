@@ -229,3 +229,14 @@ def test_a_structure_that_does_not_start_at_the_identity_must_say_so():
         ns.attach(model, ns.StaticSimilarity(Half()))
     assert type(model[0]) is nn.Conv2d
     ns.attach(model, ns.StaticSimilarity(Half(honest=True)))
+
+
+@pytest.mark.parametrize("name", ["half", "a.b", "training"])
+def test_parameters_whose_names_modules_use_are_refused(name):
+    @dataclass(frozen=True)
+    class Named(ns.structures.Diagonal):
+        def initial(self, block):
+            return {name: torch.ones(block.size)}
+
+    with pytest.raises(ns.AttachError, match=rf"names of parameters .*, got '{name}'\."):
+        ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3)), ns.StaticSimilarity(Named()))

@@ -108,3 +108,19 @@ def test_gradient_checkpointing(name, training, reentrant):
     checkpoint(conv, input, use_reentrant=reentrant).square().sum().backward()
     for part, gradient in zip(parts, expected, strict=True):
         torch.testing.assert_close(part.grad, gradient)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_penalty_without_a_gradient_is_refused(reentrant):
+    conv = ns.nn.DynamicConv2d(3, 4, 3, predictor=ns.SpherePredictor(hidden=2))
+    input = torch.randn(2, 3, 5, 5, requires_grad=True)
+    with ns.keep_predictions(conv):
+        checkpoint(conv, input, use_reentrant=reentrant)
+        if reentrant:
+            with pytest.raises(ns.AttachError, match=r"a gradient, got one without.*reentrant"):
+                ns.similarity_penalty(conv, l2=1.0)
+            with torch.no_grad():
+                assert ns.similarity_penalty(conv, l1=1.0) > 0
+        else:
+            ns.similarity_penalty(conv, l1=1.0).backward()
+            assert any(p.grad is not None for p in conv.predictor.parameters())

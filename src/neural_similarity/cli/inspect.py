@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .shared.options import DataDir, Force, RunFolder, Which
+from .shared.options import DataDir, Force, RunFolder
 from .shared.printing import print_line
 
 if TYPE_CHECKING:
@@ -30,7 +30,13 @@ _NOTE = (
 
 def inspect(
     run: RunFolder,
-    which: Which = "last",
+    which: Annotated[
+        str | None,
+        typer.Option(
+            help="Which weights: last or best (default: last; of a few-shot run, those it tests).",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the plots and the report (default: RUN/inspect)."),
@@ -42,21 +48,22 @@ def inspect(
 
     Prints, for every layer, its parameters, its multiply-adds and how far its M is from the
     identity. Writes a report with heat maps: the learned M of static layers, and the M that dynamic
-    layers predict for a test image.
+    layers predict for a test image. Of a few-shot run, it shows the network that computes features.
 
     \b
     Examples:
       nsl inspect runs/static
       nsl inspect runs/dynamic --which best --out birds
+      nsl inspect runs/fewshot/meta_static
     """
     from .._io import foreign_entries
     from ..convert import describe_layers, trainable_summary
     from ..errors import RunError
+    from ..fewshot import open_run
     from ..plot import Facts, Section, Table, Text, write_report
-    from ..train import Run
     from .shared.table import print_table
 
-    opened = Run.open(run, data_dir)
+    opened = open_run(run, data_dir)
     folder = opened.folder / "inspect" if out is None else out
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder}: expected a folder, got a file. Choose another --out.")
@@ -65,6 +72,7 @@ def inspect(
             f"{folder}: expected a new or empty folder, got one with files. Choose another --out, "
             f"or overwrite its files with --force."
         )
+    which = which or opened.chosen()
     model, images = opened.load_model(which), opened.example()
     layers, counts = describe_layers(model, images), trainable_summary(model)
     rows, totals = _rows(layers, counts), _totals(layers, counts)

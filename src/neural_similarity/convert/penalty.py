@@ -61,6 +61,10 @@ def similarity_penalty(
     For a dynamic layer it uses the M of the last forward pass within :func:`keep_predictions`,
     averaged over samples and positions. A dynamic layer that has kept nothing does not count.
 
+    Raises:
+        AttachError: there is no active similarity, no M was kept, or a layer in training mode
+            predicted M without recording a gradient, as in a reentrant checkpoint.
+
     Example:
         >>> import neural_similarity as ns
         >>> model = ns.attach(nn.Sequential(nn.Conv2d(3, 8, 3)), ns.StaticSimilarity())
@@ -72,6 +76,7 @@ def similarity_penalty(
     for similarity in active:
         with without_autocast(next(chain(similarity.parameters(), similarity.buffers())).device):
             if isinstance(similarity, PredictedSimilarity):
+                _check_gradient(similarity)
                 M, count = _kept(similarity)
                 diagonal = similarity.is_diagonal
             else:
@@ -139,6 +144,21 @@ def _penalty(M: Tensor, diagonal: bool, l1: float, l2: float, orthogonality: flo
         + l2 * (M - identity).square().sum()
         + orthogonality * (product - identity).square().sum()
     )
+
+
+def _check_gradient(similarity: PredictedSimilarity) -> None:
+    """Raise if the penalty would silently have no gradient."""
+    M = similarity.kept
+    wanted = torch.is_grad_enabled() and similarity.training
+    if M is None or M.requires_grad or not wanted:
+        return
+    if any(parameter.requires_grad for parameter in similarity.parameters()):
+        raise AttachError(
+            "similarity_penalty: expected an M that was predicted with a gradient, got one "
+            "without. It was predicted under torch.no_grad, or in a checkpoint with "
+            "use_reentrant=True: use use_reentrant=False there. To compute a value alone, call "
+            "similarity_penalty under torch.no_grad too."
+        )
 
 
 def _kept(similarity: PredictedSimilarity) -> tuple[Tensor | None, int]:

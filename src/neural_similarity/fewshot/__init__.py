@@ -6,6 +6,7 @@ Which method should I use? See ``docs/fewshot.md``. The main names:
   :class:`FewShotNetwork` from a backbone, and computes the training loss and the scores of queries.
 - :class:`FewShotConfig`, :func:`train_method`: settings, and training into a :class:`FewShotRun`,
   a folder that can be resumed. Its ``evaluate`` runs tests, each described by a :class:`Trial`.
+  :func:`open_run` opens a run of ``nsl train`` as well.
 - :func:`plan_runs`, :func:`run_plan`: several methods at once. Networks that methods start from are
   trained first, and shared; :func:`read_plan` continues a plan that was stopped.
   :func:`order_runs` only determines which run starts from which.
@@ -21,7 +22,7 @@ from .evaluate import Evaluator, Result, evaluate_method, mean_feature
 from .methods import FeatureMethod, Method, create_method, list_methods, register_method
 from .network import FewShotNetwork, batch_statistics, remove_classifier
 from .plan import FinishedRun, Plan, PlannedRun, plan_runs, read_plan, run_plan
-from .runs import FewShotRun, Trial
+from .runs import FewShotRun, Trial, open_run
 from .shared_backbones import order_runs
 from .task import train_method
 
@@ -46,6 +47,7 @@ __all__ = [
     "list_methods",
     "mean_feature",
     "methods",
+    "open_run",
     "order_runs",
     "plan_runs",
     "query_labels",

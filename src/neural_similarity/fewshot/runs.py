@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
+from torch import nn
+
+from .._json import read_json
 from ..data import Episodes, MemorySet
+from ..errors import RunError
 from ..train.build import build_model
 from ..train.checkpoint import read_step, read_weights
 from ..train.distributed import World
-from ..train.folders import sharing
-from ..train.runs import RunFolder
+from ..train.folders import sharing, tidy
+from ..train.runs import Run, RunFolder
 from ..train.settings import Settings
 from .config import FewShotConfig
 from .evaluate import Evaluator, mean_feature
@@ -21,7 +27,7 @@ from .network import FewShotNetwork
 from .result_file import ResultFile, read_result
 from .training_data import base_classes, check_apart, load_split
 
-__all__ = ["FewShotRun", "Trial"]
+__all__ = ["FewShotRun", "Trial", "open_run"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,10 @@ class FewShotRun(RunFolder[FewShotConfig]):
         )
         read_weights(file, network)
         return network.eval()
+
+    def load_model(self, which: str | None = None) -> nn.Module:
+        """The trained network that computes features, without the method's head."""
+        return self.load_network(which).backbone
 
     def has_base_classifier(self) -> bool:
         """Whether the head of its network is a trained base-class classifier.
@@ -134,13 +144,16 @@ class FewShotRun(RunFolder[FewShotConfig]):
         self, tests: list[Trial], trained: tuple[str, ...]
     ) -> tuple[MemorySet, list[Episodes]]:
         """Test images, and the episodes of every test; raises if there are too few images."""
-        dataset = load_split(self.config, "test")
+        dataset = self._images()
         check_apart(self.config.data, trained, dataset.classes)
         all_episodes = []
         for test in map(self._complete, tests):
             sizes = (test.n_way, test.n_shot, test.n_query, test.seed, test.episodes)
             all_episodes.append(Episodes(dataset.labels, *sizes))  # type: ignore[arg-type]
         return dataset, all_episodes
+
+    def _images(self) -> MemorySet:
+        return load_split(self.config, "test")
 
     def _complete(self, test: Trial) -> Trial:
         config = self.config
@@ -167,6 +180,19 @@ class FewShotRun(RunFolder[FewShotConfig]):
             "config": self.config.to_dict(),
             "base_copies": self.environment()["data_copies"],
         }
+
+
+def open_run(
+    folder: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None
+) -> Run | FewShotRun:
+    """The run in a folder, of ``nsl train`` or ``nsl fewshot``; see :meth:`RunFolder.open`."""
+    path = Path(folder)
+    tidy(path)
+    try:
+        kind = read_json(path / "config.json", dict[str, Any], RunError).get("kind")
+    except RunError:
+        kind = None  # opening it raises an error that names what is missing
+    return (FewShotRun if kind == FewShotConfig.kind else Run).open(path, data_dir)
 
 
 def _name(test: Trial, chosen: str) -> str:

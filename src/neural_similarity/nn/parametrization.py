@@ -15,6 +15,7 @@ from ..ops.effective_weight import effective_weight, similarity_blocks
 from .layer_hooks import accept_stock_keys, make_copyable
 from .layouts import KernelLayout
 from .names import DEFAULT_NAME, child_name
+from .structure_parameters import structure_parameters
 
 if TYPE_CHECKING:
     from .static import StaticSimilarity
@@ -56,11 +57,8 @@ class SimilarityParametrization(nn.Module):
         kernels = layout.to_kernels(weight.detach())
         self.leading, _ = similarity_blocks(kernels, self.scope, layout.groups)
         # The name is in the keys, so a checkpoint cannot load into another similarity.
-        self._modules[child_name("numbers", name)] = nn.ParameterDict(
-            {
-                key: nn.Parameter(start.expand(*self.leading, *start.shape).clone())
-                for key, start in self.structure.initial(self.block).items()
-            }
+        self._modules[child_name("numbers", name)] = structure_parameters(
+            self.structure, self.block, self.leading
         ).to(device=weight.device, dtype=weight.dtype)
 
     @property

@@ -16,6 +16,7 @@ from ..ops import mix_positions, position_attention
 from ..structures import Block, Structure
 from .dynamic import PredictedSimilarity
 from .predictors import PredictorConfig, Window
+from .structure_parameters import structure_parameters
 
 __all__ = [
     "PlainAttention",
@@ -62,8 +63,7 @@ class StaticPositions(PositionSimilarity):
                 f"or 'attention'."
             )
         structure.check(self.block, where)
-        start = structure.initial(self.block)
-        self.numbers = nn.ParameterDict({n: nn.Parameter(v) for n, v in start.items()})
+        self.numbers = structure_parameters(structure, self.block)
 
     def reset_parameters(self) -> None:
         """Return to the structure's initial values."""

@@ -216,6 +216,21 @@ class RunFolder(Generic[_Config]):
         known = self.environment()
         return tuple(known["mean"]), tuple(known["std"])
 
+    def chosen(self) -> str:
+        """Which weights to use unless told otherwise."""
+        return "last"
+
+    def example(self, count: int = 8) -> Tensor:
+        """The first test images, as the network takes them; a changed copy of the data will do."""
+        mean, std = self.normalisation()
+        loader = eval_loader(self._images(), count, mean=mean, std=std)
+        images, _ = next(iter(loader.epoch(0)))
+        return images
+
+    def _images(self) -> ImageSet:
+        """The images to test with."""
+        raise NotImplementedError
+
     def _other_data(self, got: object, known: object) -> RunError:
         return RunError(
             f"{self.folder}: expected the data the run began with, got different data for "
@@ -262,13 +277,6 @@ class Run(RunFolder[TrainConfig]):
         known = self._known_copy(images, split)
         if known is not None and images.fingerprint != known:
             raise self._other_data(images.fingerprint, known)
-        return images
-
-    def example(self, count: int = 8) -> Tensor:
-        """The first test images, as the network takes them; a changed copy of the data will do."""
-        mean, std = self.normalisation()
-        loader = eval_loader(self._images(), count, mean=mean, std=std)
-        images, _ = next(iter(loader.epoch(0)))
         return images
 
     def _images(self, split: str | None = None) -> ImageSet:

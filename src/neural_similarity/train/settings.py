@@ -35,6 +35,12 @@ OVER = ("taps", "channels", "both", "kernels")
 NORM_STARTS = ("one", "zero")
 COMMANDS = {"train": "nsl train", "fewshot": "nsl fewshot train"}
 """The command that creates runs of each kind."""
+_USES = {
+    "train": "A few-shot run is for nsl fewshot eval, nsl inspect and nsl adapt --backbone; in "
+    "Python, for fewshot.FewShotRun.",
+    "fewshot": "A run of nsl train is for nsl eval, merge, export, inspect and adapt --backbone; "
+    "in Python, for train.Run.",
+}
 NETWORK_SETTINGS = ("model", "options", "norm_eps")
 """What a trained network is; a run that starts from it has the same."""
 SIMILARITY_SETTINGS = (
@@ -230,8 +236,7 @@ def check_kind(where: object, what: str, settings: Mapping[str, Any], kind: str)
     if got != kind:
         command = COMMANDS.get(got, got) if isinstance(got, str) else got
         raise RunError(
-            f"{where}: expected {what} of {COMMANDS[kind]!r}, got {command!r}. "
-            f"Use the commands for that kind of run, or in Python fewshot.FewShotRun and train.Run."
+            f"{where}: expected {what} of {COMMANDS[kind]!r}, got {command!r}. {_USES[kind]}"
         )
 
 
