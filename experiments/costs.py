@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from fnmatch import fnmatch
 from math import exp, log, pi, sqrt
 from multiprocessing import get_context
 from pathlib import Path
@@ -93,13 +94,16 @@ def _next_number(results: Path, study: str) -> int:
     return number
 
 
-def measure(study: Table, rounds: int, processes: int) -> dict[str, Any]:
-    """Costs of every row of a study, and the machine they were measured on."""
+def measure(
+    study: Table, rounds: int, processes: int, patterns: Sequence[str] = ("*",)
+) -> dict[str, Any]:
+    """Costs of the rows of a study that match a pattern, and the machine that measured them."""
+    names = [row.name for row in study.rows if any(fnmatch(row.name, p) for p in patterns)]
     found = []
     for number in range(processes):  # one after the other, each a process of its own
         spawn = get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=spawn, initializer=_as_training) as pool:
-            found.append(pool.submit(measure_here, study.name, rounds, number).result())
+            found.append(pool.submit(measure_here, study.name, rounds, number, names).result())
         print(f"{study.name}: process {number + 1} of {processes}", flush=True)
     seconds = {name: [of[name]["seconds"] for of in found] for name in found[0]}
     return {
@@ -117,11 +121,13 @@ def _as_training() -> None:
     keep_freed_memory()
 
 
-def measure_here(study: str, rounds: int, order: int) -> dict[str, dict[str, float]]:
+def measure_here(
+    study: str, rounds: int, order: int, names: Sequence[str]
+) -> dict[str, dict[str, float]]:
     """Costs by row, measured in this process; ``order`` is the seed of the order of rows."""
     rows, steps = {}, {}
-    shuffled = Random(order).sample(STUDIES[study].rows, len(STUDIES[study].rows))
-    for row in shuffled:
+    chosen = [row for row in STUDIES[study].rows if row.name in names]
+    for row in Random(order).sample(chosen, len(chosen)):
         config = row.training("short")
         classes = _CLASSES[config.data]
         model = build_model(config, classes, 3, _SIDE)
@@ -140,10 +146,7 @@ def measure_here(study: str, rounds: int, order: int) -> dict[str, dict[str, flo
             step()
             if number:
                 times[name].append(time.thread_time() - start)
-    return {
-        row.name: {**rows[row.name], "seconds": median(times[row.name])}
-        for row in STUDIES[study].rows
-    }
+    return {name: {**rows[name], "seconds": median(times[name])} for name in names}
 
 
 def training_step(
@@ -172,6 +175,10 @@ def main() -> None:
     parser.add_argument("studies", nargs="*", default=list(STUDIES), help="all by default")
     parser.add_argument("--rounds", type=int, default=9, help="steps of each network (default 9)")
     parser.add_argument("--processes", type=int, default=5, help="that measure (default 5)")
+    parser.add_argument(
+        "--rows", nargs="+", default=["*"], metavar="PATTERN",
+        help="only these networks, such as 'plain-*'; the others are not compared (default: all)",
+    )  # fmt: skip
     parser.add_argument("--again", action="store_true", help="also what was measured before")
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
@@ -180,7 +187,8 @@ def main() -> None:
         number = _next_number(arguments.results, name)
         if number == 1 or arguments.again:
             file = costs_file(arguments.results, name, number)
-            write_record(file, measure(STUDIES[name], arguments.rounds, arguments.processes))
+            costs = measure(STUDIES[name], arguments.rounds, arguments.processes, arguments.rows)
+            write_record(file, costs)
 
 
 if __name__ == "__main__":

@@ -130,11 +130,9 @@ def test_a_verdict_needs_an_interval(accuracies, expected):
     assert verdict(None) == "outside the curve"
 
 
-def test_costs_are_those_of_the_networks(monkeypatch):
+def test_costs_are_those_of_the_networks():
     names = ("plain-16", "image-channels-4", "image-taps-4")
-    few = replace(STUDIES[CIFAR10], rows=tuple(STUDIES[CIFAR10].row(name) for name in names))
-    monkeypatch.setitem(STUDIES, CIFAR10, few)
-    costs = {"rows": measure_here(CIFAR10, 1, 0)}
+    costs = {"rows": measure_here(CIFAR10, 1, 0, names)}
     assert tuple(costs["rows"]) == names
     plain = ns.create_model("cnn9", 10, width=16, hidden=128)
     assert costs["rows"]["plain-16"]["parameters"] == sum(p.numel() for p in plain.parameters())
@@ -148,11 +146,9 @@ def test_costs_are_those_of_the_networks(monkeypatch):
     assert taps < extra < 1.02 * taps  # and the predictors
 
 
-def test_costs_of_few_shot_networks(monkeypatch):
+def test_costs_of_few_shot_networks():
     name = "equal-cost-cifar-fs"
-    few = replace(STUDIES[name], rows=(STUDIES[name].row("plain-24"),))
-    monkeypatch.setitem(STUDIES, name, few)
-    costs = measure_here(name, 1, 0)["plain-24"]
+    costs = measure_here(name, 1, 0, ["plain-24"])["plain-24"]
     assert costs["parameters"] == 16_392  # without the classifier of the base classes
     assert costs["seconds"] > 0
 
