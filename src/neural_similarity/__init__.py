@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .convert.unmerge import unmerge
     from .errors import (
         AttachError,
+        ChangedStatisticsWarning,
         DataError,
         DivergedError,
         DuplicateNameError,
@@ -78,6 +79,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AttachError",
+    "ChangedStatisticsWarning",
     "ConvPredictor",
     "DataError",
     "DivergedError",
@@ -145,9 +147,10 @@ _HOME = {
         "without_similarity",
     ),
     ".errors": (
-        "AttachError", "DataError", "DivergedError", "DuplicateNameError", "ExportError",
-        "FetchError", "FileFormatError", "MergeError", "NeuralSimilarityError",
-        "ResizedMaskWarning", "RunError", "ShapeError", "SkippedLayerWarning", "UnknownNameError",
+        "AttachError", "ChangedStatisticsWarning", "DataError", "DivergedError",
+        "DuplicateNameError", "ExportError", "FetchError", "FileFormatError", "MergeError",
+        "NeuralSimilarityError", "ResizedMaskWarning", "RunError", "ShapeError",
+        "SkippedLayerWarning", "UnknownNameError",
     ),
     ".models": ("create_model", "list_models"),
     ".nn.dynamic": ("DynamicSimilarity",),

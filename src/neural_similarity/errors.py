@@ -6,6 +6,7 @@ without this module.
 
 __all__ = [
     "AttachError",
+    "ChangedStatisticsWarning",
     "DataError",
     "DivergedError",
     "DuplicateNameError",
@@ -81,6 +82,10 @@ class DivergedError(RunError):
 
 class SkippedLayerWarning(UserWarning):
     """A layer was skipped because a similarity has nothing to learn there."""
+
+
+class ChangedStatisticsWarning(UserWarning):
+    """BatchNorm of a frozen network was trained on, and a file of the similarity lacks that."""
 
 
 class ResizedMaskWarning(UserWarning):

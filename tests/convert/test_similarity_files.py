@@ -1,5 +1,6 @@
 """Similarity-only files: small, exact, atomic, and refused when they do not fit."""
 
+import copy
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -389,3 +390,24 @@ def test_json_in_json_in_json_is_refused(tmp_path):
     for text in ("[" * 100_000, '{"version":' * 99 + "1" + "}" * 99):
         save_file({"a": torch.ones(3)}, path, metadata={"neural_similarity": text})
         untouched(backbone(), path, "expected a file written by save_similarity")
+
+
+@pytest.mark.parametrize("config", [ns.StaticSimilarity(), ns.DynamicSimilarity()])
+def test_changed_statistics_of_a_frozen_network_are_not_silent(tmp_path, config):
+    """The file lacks them, so the original network with the file is another network."""
+    images, file = torch.randn(4, 3, 12, 12), tmp_path / "m.safetensors"
+    original = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(400, 2))
+    model = ns.attach(copy.deepcopy(original), config)
+    ns.freeze_backbone(model)
+    model.eval()(images)
+    ns.save_similarity(model, file)  # nothing changed, so nothing is said
+    model.train()(images)
+    with pytest.warns(ns.ChangedStatisticsWarning, match=r"got 1 whose running mean .* changed"):
+        ns.save_similarity(model, file)
+    loaded = ns.load_similarity(original, file).eval()
+    assert not torch.allclose(loaded(images), model.eval()(images))
+    ns.freeze_backbone(model)  # from here on
+    ns.save_similarity(model, file)
+    model.train()(images)
+    model.requires_grad_(True)  # trained as a whole: nobody expects the file to hold that
+    ns.save_similarity(model, file)

@@ -27,6 +27,7 @@ from .file_format import (
     tensors_of,
     write_file,
 )
+from .norm_statistics import warn_of_changed_statistics
 from .shared_weights import refuse_shared_weights, stock_weights
 from .switch import check_attached, list_similarities, set_similarity
 from .wrappers import is_sharded, refuse_late_parameters, reshard, unwrapped, whole
@@ -44,6 +45,9 @@ def save_similarity(
     The file appears whole or not at all. It contains neither the name of the similarity nor the
     prefixes that ``torch.compile`` or ``DataParallel`` add to the names of layers. After
     ``fully_shard`` all processes must call it together, and each writes the file.
+
+    A :class:`ChangedStatisticsWarning` says that BatchNorm of a frozen network has changed since
+    :func:`freeze_backbone`: the file fits this network, but not the original one.
 
     Args:
         model: with an attached similarity.
@@ -85,6 +89,7 @@ def save_similarity(
     _refuse_meta("save_similarity", own)
     tensors = {key: whole(t.detach()).cpu().clone().contiguous() for key, t in own.items()}
     write_file(path, configs, table, tensors)
+    warn_of_changed_statistics(model)
 
 
 def load_similarity(

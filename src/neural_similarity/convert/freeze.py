@@ -11,6 +11,7 @@ from ..errors import AttachError
 from ..nn.inventory import named_similarities, predictor_modules
 from ..nn.parametrization import static_by_name
 from ..nn.targets import check_pattern
+from .norm_statistics import remember_statistics
 from .select import matches
 from .wrappers import unwrapped
 
@@ -74,7 +75,8 @@ def freeze_backbone(
             otherwise. An empty list trains only the similarity.
 
     Only gradients are switched off. BatchNorm still updates its running statistics in training
-    mode: to keep them, leave the model in ``eval()`` while adapting.
+    mode: to keep them, leave the model in ``eval()`` while adapting. :func:`save_similarity` warns
+    if they have changed.
     """
     if not list(named_similarities(model)):
         raise AttachError(
@@ -88,6 +90,7 @@ def freeze_backbone(
     also |= {id(p) for p in similarity_parameters(model)}
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) in also)
+    remember_statistics(model)
     return trainable_summary(model)
 
 
