@@ -19,6 +19,7 @@ from public_names import ROOT, entries, identifier, load, public_names, rooms
 from rst import to_markdown
 
 REPOSITORY = Path(__file__).parents[2]
+_BENCHMARKS = REPOSITORY / "benchmarks"
 _FETCHED = re.compile(
     r"""<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)="(https?:)?//[^"]*"[^>]*>"""
     r"""|@import\s+["'](?:https?:)?//|url\(["']?(?:https?:)?//"""
@@ -26,7 +27,10 @@ _FETCHED = re.compile(
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page of reference for each room."""
+    """Add a page of reference for each room, and the benchmarks with their pictures."""
+    for path in (_BENCHMARKS / "README.md", *sorted(_BENCHMARKS.glob("results/*.png"))):
+        target = "benchmarks.md" if path.suffix == ".md" else f"results/{path.name}"
+        files.append(File.generated(config, target, abs_src_path=str(path)))
     package = load()
     targets = entries(package)
     for path, room in rooms(package).items():
@@ -43,6 +47,8 @@ def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> str:
     """
     if page.parent is None:
         page.meta["hide"] = ["navigation"]
+
+    markdown = markdown.replace("](../benchmarks/README.md)", "](benchmarks.md)")
 
     def named(found: re.Match[str]) -> str:
         text, target = found[1], found[2]
