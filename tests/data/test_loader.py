@@ -1,7 +1,9 @@
 """Loaders: the same batches from any starting point, for any number of processes."""
 
+import gc
 import itertools
 import os
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -238,6 +240,23 @@ def test_loaders_that_cannot_be():
     for fraction in (0, 1):
         with pytest.raises(ns.DataError, match=f"between 0 and 1, got {fraction}"):
             split_validation(dataset, fraction)
+
+
+@pytest.mark.parametrize("way", ["closed", "forgotten"])
+def test_a_worker_that_does_not_answer_is_killed(photos, monkeypatch, way):
+    """It ignores SIGTERM; a process that waits for it at its end would wait for ever."""
+    loader = eval_loader(photos, 3, **NORMAL, workers=1)
+    next(loader.epoch())
+    (worker,) = loader._batches._iterator._workers
+    os.kill(worker.pid, signal.SIGSTOP)
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.01)
+    if way == "closed":
+        loader.close()
+    else:
+        del loader
+        gc.collect()
+    worker.join(60)
+    assert worker.exitcode == -signal.SIGKILL
 
 
 LEFT_OPEN = """

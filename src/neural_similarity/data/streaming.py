@@ -10,12 +10,12 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -60,7 +60,7 @@ class FolderLoader:
             # get different random numbers.
             generator=torch.Generator(),
         )
-        self._process = os.getpid()
+        self._stop = weakref.finalize(self, _stop_workers, self._batches, os.getpid())
         _LOADERS.add(self)
 
     def __len__(self) -> int:
@@ -77,12 +77,26 @@ class FolderLoader:
 
     def close(self) -> None:
         """Stop the workers of this process."""
-        workers = getattr(self._batches, "_iterator", None)
-        if workers is not None and self._process == os.getpid():
-            workers._shutdown_workers()
+        self._stop()
 
 
-_LOADERS: WeakSet[FolderLoader] = WeakSet()
+def _stop_workers(batches: DataLoader[Any], process: int) -> None:
+    """Stop the workers of a DataLoader, if this is the process that started them.
+
+    PyTorch sends SIGTERM to a worker that does not answer within seconds, as on a busy machine. Our
+    workers ignore it, and Python would wait for them at its end: they are killed.
+    """
+    iterator = getattr(batches, "_iterator", None)
+    if iterator is not None and process == os.getpid():
+        try:
+            iterator._shutdown_workers()
+        finally:
+            for worker in iterator._workers:
+                if worker.is_alive():
+                    worker.kill()
+
+
+_LOADERS: weakref.WeakSet[FolderLoader] = weakref.WeakSet()
 
 
 @atexit.register
