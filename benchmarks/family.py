@@ -122,14 +122,14 @@ def peak_memory(name: str, way: str, direction: str, size: tuple[int, int, int])
         f"from benchmarks.family import memory_of_a_step\n"
         f"print(memory_of_a_step({name!r}, {way!r}, {direction!r}, {size!r}))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[1],
         check=True,
         capture_output=True,
         text=True,
     )
-    return float(done.stdout)
+    return float(process.stdout)
 
 
 def memory_of_a_step(name: str, way: str, direction: str, size: tuple[int, int, int]) -> float:

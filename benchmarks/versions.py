@@ -85,8 +85,8 @@ class Worker:
 def check_out(commit: str, folder: Path) -> None:
     """Write the library of a commit to a folder."""
     command = ["git", "-C", str(ROOT), "archive", commit, "src"]
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode != 0:
+    process = subprocess.run(command, capture_output=True, check=False)
+    if process.returncode != 0:
         raise RuntimeError(f"no commit {commit} here: this needs a clone with its whole history")
-    with tarfile.open(fileobj=BytesIO(done.stdout)) as files:
+    with tarfile.open(fileobj=BytesIO(process.stdout)) as files:
         files.extractall(folder, filter="data")

@@ -99,18 +99,18 @@ def measure(
 ) -> dict[str, Any]:
     """Costs of the rows of a study that match a pattern, and the machine that measured them."""
     names = [row.name for row in study.rows if any(fnmatch(row.name, p) for p in patterns)]
-    found = []
+    costs = []
     for number in range(processes):  # one after the other, each a process of its own
         spawn = get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=spawn, initializer=_as_training) as pool:
-            found.append(pool.submit(measure_here, study.name, rounds, number, names).result())
+            costs.append(pool.submit(measure_here, study.name, rounds, number, names).result())
         print(f"{study.name}: process {number + 1} of {processes}", flush=True)
-    seconds = {name: [of[name]["seconds"] for of in found] for name in found[0]}
+    seconds = {name: [rows[name]["seconds"] for rows in costs] for name in costs[0]}
     return {
         "rounds": rounds,
         "commit": commit(),
         "environment": {k: v for k, v in here_and_now(World()).items() if k != "classes"},
-        "rows": {name: {**found[0][name], "seconds": median(seconds[name])} for name in seconds},
+        "rows": {name: {**costs[0][name], "seconds": median(seconds[name])} for name in seconds},
         "seconds_by_process": seconds,
     }
 

@@ -58,10 +58,10 @@ def list_tables(
         yield f"  {budget}: {table.budgets[budget]}"
         rows = read_table(table, results, budget)
         for name, row in rows.items():
-            done = sum(seed in row.by_seed for seed in range(seeds))
+            count = sum(seed in row.by_seed for seed in range(seeds))
             old = len(outdated(rows, name))
             note = f", {old} with other settings" if old else ""
-            yield f"  {name:24} {row.row.title:76} {done} of {seeds}{note}"
+            yield f"  {name:24} {row.row.title:76} {count} of {seeds}{note}"
 
 
 def run(

@@ -92,12 +92,12 @@ class _Comparison:
 
     def tune_static(self, n_way: int, n_shot: int) -> None:
         name = f"static-{self.name(n_way, n_shot)}"
-        for file, tasks in _missing(self.folder, name, self.arguments.static_draws):
+        for file, tasks in _missing_parts(self.folder, name, self.arguments.static_draws):
             self.write(file, n_way, n_shot, compare_static(self.static, n_way, n_shot, tasks))
 
     def finetune(self, n_way: int, n_shot: int) -> None:
         name = f"finetuning-{self.name(n_way, n_shot)}"
-        for file, tasks in _missing(self.folder, name, self.arguments.finetuning_draws):
+        for file, tasks in _missing_parts(self.folder, name, self.arguments.finetuning_draws):
             rates = self.rates(name, n_way, n_shot)
             result = compare_finetuning(self.maps, self.images, n_way, n_shot, tasks, rates)
             self.write(file, n_way, n_shot, result)
@@ -123,13 +123,13 @@ class _Comparison:
         print(f"wrote {file}", flush=True)
 
 
-def _missing(folder: Path, name: str, count: int) -> Iterator[tuple[Path, range]]:
+def _missing_parts(folder: Path, name: str, count: int) -> Iterator[tuple[Path, range]]:
     """The files of tasks that are not there yet; each holds the next tasks of a list."""
-    done = sum(map(task_count, stored_parts(folder, name)))
-    while done < count:
-        tasks = range(done, min(done + PART, count))
-        yield folder / part_name(name, done), tasks
-        done = tasks.stop
+    start = sum(map(task_count, stored_parts(folder, name)))
+    while start < count:
+        tasks = range(start, min(start + PART, count))
+        yield folder / part_name(name, start), tasks
+        start = tasks.stop
 
 
 def _pools(arguments: argparse.Namespace) -> Iterator[tuple[Pool, Pool]]:

@@ -54,8 +54,8 @@ class Cell:
         return _mean([a - b for a, b in pairs]).times(100)
 
     def best_head(self) -> str:
-        known = [name for name in HEADS if name in self.accuracies]
-        return max(known, key=lambda name: self.accuracy(name).mean)
+        heads = [name for name in HEADS if name in self.accuracies]
+        return max(heads, key=lambda name: self.accuracy(name).mean)
 
 
 @dataclass

@@ -57,8 +57,8 @@ class BelowLastBlocks:
         for rows in torch.arange(len(data)).split(32):
             pixels = data.pixels(rows)
             both = data.backbone.preprocessing.normalise(torch.cat([pixels, pixels.flip(3)]))
-            made = below(both.contiguous(memory_format=torch.channels_last))
-            maps.append(made.unflatten(0, (2, len(rows))).transpose(0, 1).contiguous())
+            outputs = below(both.contiguous(memory_format=torch.channels_last))
+            maps.append(outputs.unflatten(0, (2, len(rows))).transpose(0, 1).contiguous())
         return cls(torch.cat(maps), last)
 
 

@@ -45,12 +45,12 @@ def _draw_panel(axes: Axes, cells: Sequence[Cell], shots: list[int]) -> None:
     """The differences from the reference on the same tasks, side by side, with their intervals."""
     axes.axhline(0, color=style.GREY, linewidth=1)
     for number, name in enumerate(_SHOWN):
-        shown = [cell for cell in cells if name in cell.accuracies]
-        gaps = [cell.difference(name, _REFERENCE) for cell in shown]
+        method_cells = [cell for cell in cells if name in cell.accuracies]
+        gaps = [cell.difference(name, _REFERENCE) for cell in method_cells]
         halves = [0.0 if gap.high is None else gap.high - gap.mean for gap in gaps]
         aside = 0.15 * (number - len(_SHOWN) // 2)
-        places = [shots.index(cell.n_shot) + aside for cell in shown]
-        if shown:
+        places = [shots.index(cell.n_shot) + aside for cell in method_cells]
+        if method_cells:
             axes.errorbar(
                 places, [gap.mean for gap in gaps], halves, fmt="o", markersize=4, label=name,
                 elinewidth=1, color=style.PALETTE[-1] if name == "auto" else style.PALETTE[number],

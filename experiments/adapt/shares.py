@@ -81,9 +81,9 @@ def main() -> None:
         }  # fmt: skip
         for n_shot in SHOTS:
             if n_shot + TESTED <= min(map(len, pool.images)):
-                found = measure(data, WAYS, n_shot, range(arguments.draws))
-                about["accuracies"][str(n_shot)] = found
-                lines.append([pool.name, str(n_shot), *cells(found)])
+                accuracies = measure(data, WAYS, n_shot, range(arguments.draws))
+                about["accuracies"][str(n_shot)] = accuracies
+                lines.append([pool.name, str(n_shot), *cells(accuracies)])
                 print(*lines[-1], sep="  ", flush=True)
         name = f"{pool.name.replace(', ', '-').replace(' ', '-')}-{backbone.name}-{size}.json"
         write_record(RESULTS / "shares" / name, about)

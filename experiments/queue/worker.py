@@ -94,8 +94,8 @@ class Queue:
             if not self._has_network(job.before):
                 return self._try(job.before, again=True)
         with locked(self.work / f"{job.name}.lock") as free:
-            done = self._has_network(job) if again else read_record(self._file(job)) is not None
-            if not free or done:
+            is_done = self._has_network(job) if again else read_record(self._file(job)) is not None
+            if not free or is_done:
                 return False
             if again:
                 self._train_again(job)

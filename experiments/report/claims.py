@@ -151,18 +151,18 @@ def _measured(claim: Claim, tables: Tables) -> str:
             if (row := tables.get(table, {}).get(name)) is not None and row.by_seed
         ]
         return "; ".join(parts) or "not run"
-    found: dict[tuple[str, str, str], list[str]] = {}
+    differences: dict[tuple[str, str, str], list[str]] = {}
     for pair, of in _compared(claim, tables):
         if of.difference is not None:
             number = signed(of.difference, brief=True)
             bold = "**" * (_answer(claim, of) is False)
-            found.setdefault(pair, []).append(f"{bold}{number}{bold}")
+            differences.setdefault(pair, []).append(f"{bold}{number}{bold}")
     parts = [
         f"{table}, {row} vs. {other}{_seeds(pair, tables)}: {' and '.join(numbers)}"
-        for pair, numbers in found.items()
+        for pair, numbers in differences.items()
         for table, row, other in (pair,)
     ]
-    missing = [pair for pair in claim.pairs if pair not in found]
+    missing = [pair for pair in claim.pairs if pair not in differences]
     shapeless = [
         pair for pair in missing
         if (row := tables.get(pair[0], {}).get(pair[1])) is not None and _has_learned_no_shape(row)

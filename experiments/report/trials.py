@@ -105,8 +105,8 @@ def _validation(record: Record) -> str:
     curve = record["metrics"].get("eval")
     if curve is None:
         return NONE
-    done, planned = curve["step"][-1], record["config"]["steps"]
-    steps = f"{done:,}" if planned in (done, None) else f"{done:,} of {planned:,}"
+    last, total = curve["step"][-1], record["config"]["steps"]
+    steps = f"{last:,}" if total in (last, None) else f"{last:,} of {total:,}"
     return f"{100 * curve['error'][-1]:.1f} after {steps} steps"
 
 

@@ -35,8 +35,8 @@ def find_tables(name: str) -> list[Table]:
 
 def find_table(name: str) -> Table:
     """The table or study of that name."""
-    known = TABLES | STUDIES
-    if name not in known:
+    tables = TABLES | STUDIES
+    if name not in tables:
         names = ", ".join([*TABLES, _ALL_STUDIES, *STUDIES])
         raise UnknownNameError(f"reproduce: expected a table among {names}, got {name!r}.")
-    return known[name]
+    return tables[name]

@@ -166,15 +166,15 @@ def _runge_kutta(x: Tensor, y: Tensor, state: State, dt: float) -> State:
         G = gradient(x, y, _product(state))
         return (G,) if len(state) == 1 else (state[1] @ G, state[0] @ G.mT)
 
-    def moved(slopes: State, by: float) -> State:
+    def advance(slopes: State, by: float) -> State:
         return tuple(s + by * v for s, v in zip(state, slopes, strict=True))
 
     a = velocity(state)
-    b = velocity(moved(a, dt / 2))
-    c = velocity(moved(b, dt / 2))
-    d = velocity(moved(c, dt))
+    b = velocity(advance(a, dt / 2))
+    c = velocity(advance(b, dt / 2))
+    d = velocity(advance(c, dt))
     mean = tuple((p + 2 * q + 2 * r + s) / 6 for p, q, r, s in zip(a, b, c, d, strict=True))
-    return moved(mean, dt)
+    return advance(mean, dt)
 
 
 def problem(generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
