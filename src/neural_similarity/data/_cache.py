@@ -38,14 +38,18 @@ def cached_set(name: str, key: str, make: Callable[[], MemorySet]) -> MemorySet:
     The file contains its fingerprint: a damaged one is made again.
     """
     path = cache_directory() / f"{name}-{key}.safetensors"
-    kept = _read_set(path)
-    if kept is not None:
-        return kept
-    made = make()
-    metadata = {"name": made.name, "classes": json.dumps(made.classes), "copy": made.fingerprint}
-    tensors = {"images": made.images.contiguous(), "labels": made.labels.contiguous()}
+    dataset = _read_set(path)
+    if dataset is not None:
+        return dataset
+    dataset = make()
+    metadata = {
+        "name": dataset.name,
+        "classes": json.dumps(dataset.classes),
+        "copy": dataset.fingerprint,
+    }
+    tensors = {"images": dataset.images.contiguous(), "labels": dataset.labels.contiguous()}
     _keep(path, lambda scratch: save_file(tensors, scratch, metadata))
-    return made
+    return dataset
 
 
 def cached_json(name: str, key: str, make: Callable[[], list[list[str]]]) -> list[list[str]]:
@@ -53,9 +57,9 @@ def cached_json(name: str, key: str, make: Callable[[], list[list[str]]]) -> lis
     path = cache_directory() / f"{name}-{key}.json"
     with suppress(DataError):
         return read_json(path, list[list[str]], DataError)
-    made = make()
-    _keep(path, lambda scratch: scratch.write_text(json.dumps(made)))
-    return made
+    lists = make()
+    _keep(path, lambda scratch: scratch.write_text(json.dumps(lists)))
+    return lists
 
 
 def _read_set(path: Path) -> MemorySet | None:

@@ -74,7 +74,7 @@ def read_image(path: Path, size: tuple[int, int], window: Window = middle) -> Te
     Call it inside :func:`quietly`, which hides Pillow's warnings.
     """
     try:
-        with _opened(path) as image:
+        with _open_image(path) as image:
             height, width = _upright_size(image)
             top, left, high, wide = window(height, width)
             # A JPEG decodes faster to a half, a quarter or an eighth of its size. With twice the
@@ -99,7 +99,7 @@ def decode_image(path: Path) -> Image.Image:
     Unlike :func:`read_image` it takes no shortcut, so other programs get the same pixels.
     """
     try:
-        with _opened(path) as image:
+        with _open_image(path) as image:
             return upright(image)
     except _DECODE_ERRORS as error:
         raise _undecodable(path, error) from error
@@ -139,7 +139,7 @@ def decode_error(path: Path) -> str | None:
         check_regular(path)
         if not path.stat().st_size:
             return "an empty file"
-        with _opened(path) as image:
+        with _open_image(path) as image:
             image.draft("RGB", (1, 1))
             upright(image)
     except _DECODE_ERRORS as error:
@@ -173,7 +173,7 @@ _DECODE_ERRORS = (
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _open_image(path: Path) -> Iterator[Image.Image]:
     from PIL import Image
 
     check_regular(path)

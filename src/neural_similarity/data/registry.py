@@ -78,7 +78,7 @@ def register_dataset(info: DatasetInfo, load: Callable[[Request], ImageSet]) -> 
     ``load`` may ignore ``image_size`` if it returns a :class:`MemorySet`: the images are resized
     afterwards.
     """
-    loaders = {name: known for name, (_, known) in _REGISTRY.items()}
+    loaders = {name: loader for name, (_, loader) in _REGISTRY.items()}
     _check.new_name("register_dataset", info.name, load, loaders)
     _REGISTRY[info.name] = (info, load)
 

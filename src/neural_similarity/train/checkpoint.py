@@ -184,11 +184,11 @@ def _unshared(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str,
     aliases: dict[str, str] = {}
     first: dict[tuple[int, torch.Size], str] = {}
     for name, tensor in state.items():
-        known = first.setdefault((tensor.data_ptr(), tensor.shape), name)
-        if known == name or not tensor.numel():
+        first_name = first.setdefault((tensor.data_ptr(), tensor.shape), name)
+        if first_name == name or not tensor.numel():
             tensors[name] = tensor
         else:
-            aliases[name] = known
+            aliases[name] = first_name
     return tensors, aliases
 
 

@@ -65,7 +65,7 @@ def evaluate(
     counts = torch.zeros(4, dtype=torch.float64)
     has_top5 = torch.zeros((), dtype=torch.float64)  # a process may have no images
     with evaluation(model):
-        for done, (images, labels) in enumerate(loader.epoch(0), start=1):
+        for number, (images, labels) in enumerate(loader.epoch(0), start=1):
             labels = labels.to(world.device)
             scores: Tensor = model(images.to(world.device)).float()
             loss = F.cross_entropy(scores, labels, reduction="sum")
@@ -74,10 +74,10 @@ def evaluate(
             if scores.shape[1] > _TOP:
                 has_top5.fill_(1)
                 missed = int((scores.topk(_TOP).indices != labels[:, None]).all(1).sum())
-            seen = [wrong, len(labels), loss.item(), missed]
-            counts += torch.tensor(seen, dtype=torch.float64)
+            numbers = [wrong, len(labels), loss.item(), missed]
+            counts += torch.tensor(numbers, dtype=torch.float64)
             if callback is not None:
-                callback(done, len(loader))
+                callback(number, len(loader))
     errors, images_seen, total, top5 = world.sum(counts).tolist()
     top5_errors = round(top5) if world.sum(has_top5) else None
     return Evaluation(round(errors), round(images_seen), total / images_seen, top5_errors)

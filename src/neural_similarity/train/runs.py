@@ -128,8 +128,8 @@ class RunFolder(Generic[_Config]):
             )
         settings = read_object(file)
         check_kind(path, "a run", {"kind": "train", **settings}, kind)
-        moved = {} if data_dir is None else {"data_dir": str(data_dir)}
-        return cls(path, cls.config_class.from_dict({**settings, **moved}))  # type: ignore[arg-type]
+        changes = {} if data_dir is None else {"data_dir": str(data_dir)}
+        return cls(path, cls.config_class.from_dict({**settings, **changes}))  # type: ignore[arg-type]
 
     def exists(self) -> bool:
         """Whether there is a run in the folder."""
@@ -139,11 +139,11 @@ class RunFolder(Generic[_Config]):
         """Raise unless the folder can be resumed, replaced or created; changes nothing."""
         tidy(self.folder)
         if resume and self.exists():
-            known = type(self).open(self.folder).config
-            if differing := _differing(known, self.config):
+            stored_config = type(self).open(self.folder).config
+            if names := _differing_settings(stored_config, self.config):
                 raise RunError(
                     f"{self.folder}: expected the settings the run began with, got different "
-                    f"values for {', '.join(differing)}. Leave them out to continue, or choose "
+                    f"values for {', '.join(names)}. Leave them out to continue, or choose "
                     f"another --out."
                 )
         elif force:
@@ -213,8 +213,8 @@ class RunFolder(Generic[_Config]):
 
     def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation that normalise images, by channel."""
-        known = self.environment()
-        return tuple(known["mean"]), tuple(known["std"])
+        environment = self.environment()
+        return tuple(environment["mean"]), tuple(environment["std"])
 
     def chosen(self) -> str:
         """Which weights to use unless told otherwise."""
@@ -231,11 +231,11 @@ class RunFolder(Generic[_Config]):
         """The images to test with."""
         raise NotImplementedError
 
-    def _other_data(self, got: object, known: object) -> RunError:
+    def _other_data(self, fingerprint: object, original: object) -> RunError:
         return RunError(
             f"{self.folder}: expected the data the run began with, got different data for "
-            f"{self.config.data!r} (fingerprint {got}, not {known}). Restore the original data, "
-            f"or start a new run."
+            f"{self.config.data!r} (fingerprint {fingerprint}, not {original}). Restore the "
+            f"original data, or start a new run."
         )
 
     def _starts(self) -> list[dict[str, Any]]:
@@ -258,10 +258,9 @@ class Run(RunFolder[TrainConfig]):
     def load_model(self, which: str = "last") -> nn.Module:
         """The trained network, in evaluation mode; ``which`` is "last" or "best"."""
         file = self.weights(which)
-        known = self.environment()
-        model = build_model(
-            self.config, len(known["classes"]), known["in_channels"], known["image_size"]
-        )
+        environment = self.environment()
+        classes, channels = len(environment["classes"]), environment["in_channels"]
+        model = build_model(self.config, classes, channels, environment["image_size"])
         read_weights(file, model)
         return model.eval()
 
@@ -274,9 +273,9 @@ class Run(RunFolder[TrainConfig]):
         draw, and the run may have been trained on some of it.
         """
         images = self._images(split)
-        known = self._known_copy(images, split)
-        if known is not None and images.fingerprint != known:
-            raise self._other_data(images.fingerprint, known)
+        original = self._known_copy(images, split)
+        if original is not None and images.fingerprint != original:
+            raise self._other_data(images.fingerprint, original)
         return images
 
     def _images(self, split: str | None = None) -> ImageSet:
@@ -342,15 +341,15 @@ def read_comparison(folder: Path, kind: type[_Config]) -> dict[str, _Config] | N
     file = folder / COMPARISON
     if not file.is_file():
         return None
-    known = read_runs(folder)
-    for config in known.values():
+    configs = read_runs(folder)
+    for config in configs.values():
         check_kind(folder, "runs", {"kind": "train", **config}, kind.kind)
-    return {name: kind.from_dict(config) for name, config in known.items()}
+    return {name: kind.from_dict(config) for name, config in configs.items()}
 
 
-def _differing(known: Settings, wanted: Settings) -> list[str]:
+def _differing_settings(stored_config: Settings, config: Settings) -> list[str]:
     """Settings that prevent resuming, because they would change the result."""
-    before, now = known.to_dict(), wanted.to_dict()
+    before, now = stored_config.to_dict(), config.to_dict()
     return [name for name in now if now[name] != before[name] and name not in MAY_DIFFER]
 
 
@@ -359,7 +358,7 @@ def check_comparison(
 ) -> None:
     """Raise unless the compared runs can be resumed with these settings."""
     same = known.keys() == wanted.keys()
-    if not same or any(_differing(known[name], wanted[name]) for name in known):
+    if not same or any(_differing_settings(known[name], wanted[name]) for name in known):
         raise RunError(
             f"{folder}: expected the settings the runs began with, got different ones. Leave them "
             f"out to continue, or choose another --out."

@@ -62,16 +62,16 @@ def unpack(
 
     check()
     with _members(archive) as members:
-        found = list(_checked(archive, members, limit))
-        if not any(path.parts[0] == target.name and len(path.parts) > 1 for path, _ in found):
-            tops = sorted({path.parts[0] for path, _ in found})
+        entries = list(_checked(archive, members, limit))
+        if not any(path.parts[0] == target.name and len(path.parts) > 1 for path, _ in entries):
+            tops = sorted({path.parts[0] for path, _ in entries})
             raise FetchError(
                 f"unpack: expected {archive} to hold a folder {target.name!r}, got "
                 f"{', '.join(map(repr, tops[:5])) or 'nothing'}. It is another archive. Fetch it "
                 f"again, or check where it comes from."
             )
         with writing("unpack", target), whole_folder(target, check) as folder:
-            for path, member in found:
+            for path, member in entries:
                 if path.parts[0] == target.name:
                     _copy(member, folder.joinpath(*path.parts[1:]))
 

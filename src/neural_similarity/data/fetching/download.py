@@ -113,8 +113,8 @@ def digest(path: Path, checksum: str) -> str:
     """The checksum of a file, of the kind and in the form of ``checksum``."""
     kind = checksum.partition(":")[0]
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))
-    return f"{kind}:{found.hexdigest()}"
+        file_hash = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))
+    return f"{kind}:{file_hash.hexdigest()}"
 
 
 @contextmanager
@@ -214,31 +214,31 @@ def _receive(
     url: str, target: Path, file: FileIO, size: int | None, progress: Progress | None
 ) -> None:
     """One attempt: request what is missing and append it."""
-    done = length(file)
-    if done and done == size:
+    offset = length(file)
+    if offset and offset == size:
         return
     headers = {"User-Agent": "neural-similarity", "Accept-Encoding": "identity"}
-    if done:
-        headers["Range"] = f"bytes={done}-"
-    with _opened(Request(url, headers=headers), target, file) as response:
-        if done and not _continues(response, done):
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
+    with _response(Request(url, headers=headers), target, file) as response:
+        if offset and not _continues(response, offset):
             file.truncate(0)
-            done = 0
-        total = _total(response.headers, done)
+            offset = 0
+        total = _total(response.headers, offset)
         _check_size(url, target, response.headers, total, size)
         total = size if total is None else total
         while chunk := _read(response):
             with writing("fetch", target):
                 append(file, chunk)
-            done += len(chunk)
+            offset += len(chunk)
             if progress:
-                progress(done, total)
-    if total is not None and done < total:
-        raise _DroppedError(f"the connection ended {total - done:,} bytes early")
+                progress(offset, total)
+    if total is not None and offset < total:
+        raise _DroppedError(f"the connection ended {total - offset:,} bytes early")
 
 
 @contextmanager
-def _opened(request: Request, target: Path, file: FileIO) -> Iterator[Any]:
+def _response(request: Request, target: Path, file: FileIO) -> Iterator[Any]:
     """The server's response; a permanent failure is an error immediately."""
     try:
         response = urlopen(request, timeout=TIMEOUT)
@@ -275,15 +275,15 @@ def _read(response: Any) -> bytes:
     return chunk
 
 
-def _continues(response: Any, done: int) -> bool:
+def _continues(response: Any, offset: int) -> bool:
     """Whether the response begins where we stopped; a server may also send everything again."""
     begins: str = response.headers.get("Content-Range", "")
-    return response.status == 206 and begins.startswith(f"bytes {done}-")
+    return response.status == 206 and begins.startswith(f"bytes {offset}-")
 
 
-def _total(headers: Message, done: int) -> int | None:
+def _total(headers: Message, offset: int) -> int | None:
     rest = str(headers.get("Content-Length", ""))
-    return done + int(rest) if rest.isdecimal() else None
+    return offset + int(rest) if rest.isdecimal() else None
 
 
 def _check_size(

@@ -58,13 +58,13 @@ def get_data(
     source, root = SOURCES[name], Path(data_dir)
     if not source.names:
         return Got(root, "made")
-    found = find(source, root)
-    if found is not None:
-        state = verify(source, found)
+    folder = find(source, root)
+    if folder is not None:
+        state = verify(source, folder)
         if state == "verified" or not (force and source.files):
             if state != "other":
                 _remove_leftovers(source, root)
-            return Got(found, state)
+            return Got(folder, state)
     if not source.files:
         info = dataset_info(name)
         raise FetchError(
@@ -72,8 +72,8 @@ def get_data(
             f"Arrange the files below {root} like this: {info.layout}."
         )
     # Everything is checked before anything is fetched, so that errors come early.
-    wanted = [file for file in source.files if force or not _is_done(source, file, root)]
-    for file in wanted:
+    files = [file for file in source.files if force or not _is_done(source, file, root)]
+    for file in files:
         _fetch(file, root / file.place, force, callback)
     return Got(root / source.folders[0], "fetched")
 
@@ -88,10 +88,10 @@ def find(source: Source, data_dir: Path) -> Path | None:
 
 def verify(source: Source, folder: Path) -> State:
     """Compare the files in a folder with the published checksums."""
-    known = {folder / name: checksum for name, checksum in source.names.items() if checksum}
-    if not known or not all(path.exists() for path in known):
+    checksums = {folder / name: checksum for name, checksum in source.names.items() if checksum}
+    if not checksums or not all(path.exists() for path in checksums):
         return "there"
-    right = all(digest(path, checksum) == checksum for path, checksum in known.items())
+    right = all(digest(path, checksum) == checksum for path, checksum in checksums.items())
     return "verified" if right else "other"
 
 

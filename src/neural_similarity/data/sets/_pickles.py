@@ -187,7 +187,7 @@ class _Reader:
         if isinstance(target, _Array):
             target.values = _array(*state)
         else:  # the other parts of its state could make it another dtype
-            (target.order,) = _known("byte order", _ORDERS, state[1])
+            (target.order,) = _known_values("byte order", _ORDERS, state[1])
 
 
 _PUSHES_ITS_ARGUMENT = {
@@ -235,7 +235,7 @@ def _is_flat(items: tuple[Any, ...]) -> bool:
     return not any(isinstance(item, tuple) for item in items)
 
 
-def _known(what: str, choices: tuple[str, ...], *values: Any) -> tuple[Any, ...]:
+def _known_values(what: str, choices: tuple[str, ...], *values: Any) -> tuple[Any, ...]:
     """The values, if all are among the choices."""
     for value in values:
         if not (isinstance(value, str) and value in choices):
@@ -253,10 +253,10 @@ def _call(function: Any, arguments: Any) -> Any:
     """Do what one of the functions does that a pickle may call."""
     if function is _ENCODE:  # how Python 3 writes bytes for Python 2; other codecs can do more
         text, codec = arguments
-        _known("codec", ("latin1", "latin-1"), codec)
+        _known_values("codec", ("latin1", "latin-1"), codec)
         return text.encode("latin1")
     if function is _DTYPE:
-        (name,) = _known("dtype", _DTYPES, arguments[0])
+        (name,) = _known_values("dtype", _DTYPES, arguments[0])
         return _DType(name)
     if function is _RECONSTRUCT:
         if arguments[0] is not _NDARRAY:

@@ -101,13 +101,13 @@ def _vary(drawings: Tensor, generator: torch.Generator) -> Tensor:
     bolder = F.max_pool2d(ink, 3, stride=1, padding=1)
     # Blurred before the size is halved, so that thin strokes do not fall between pixels.
     soft = F.avg_pool2d(torch.lerp(ink, bolder, between(0, 1)), 3, stride=1, padding=1)
-    strokes = _moved(soft, between)
+    strokes = _move(soft, between)
     paper, pen = between(0, 0.2), between(0.65, 1)
     noise = between(0, 0.08) * torch.randn(strokes.shape, generator=generator)
     return (255 * (torch.lerp(paper, pen, strokes) + noise)).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def _moved(ink: Tensor, between: Callable[[float, float], Tensor]) -> Tensor:
+def _move(ink: Tensor, between: Callable[[float, float], Tensor]) -> Tensor:
     """Rotate, slant, stretch and shift.
 
     The map goes from positions in the result to positions in the drawing. Coordinates run from -1

@@ -16,32 +16,32 @@ Schedule = Callable[[float], float]
 def _drops(*shares: float) -> Schedule:
     """Divide the learning rate by ten after each of these fractions of the steps."""
 
-    def schedule(done: float) -> float:
-        return float(0.1 ** sum(done >= share for share in shares))
+    def schedule(fraction: float) -> float:
+        return float(0.1 ** sum(fraction >= share for share in shares))
 
     return schedule
 
 
-def onecycle(done: float, warm: float = 0.2) -> float:
+def onecycle(fraction: float, warm: float = 0.2) -> float:
     """Linear warmup over the first fifth of the steps, then linear decay to zero."""
-    return done / warm if done < warm else (1 - done) / (1 - warm)
+    return fraction / warm if fraction < warm else (1 - fraction) / (1 - warm)
 
 
-def cosine(done: float) -> float:
+def cosine(fraction: float) -> float:
     """Decay along half a cosine wave."""
-    return 0.5 * (1 + cos(pi * done))
+    return 0.5 * (1 + cos(pi * fraction))
 
 
-def halving(done: float) -> float:
+def halving(fraction: float) -> float:
     """Halved after each tenth of the steps, as in the code of ProtoNet and of R2D2.
 
     A rate that falls throughout suits runs that may stop early (``patience``).
     """
-    return float(0.5 ** int(10 * done))
+    return float(0.5 ** int(10 * fraction))
 
 
 SCHEDULES: dict[str, Schedule] = {
-    "constant": lambda done: 1.0,
+    "constant": lambda fraction: 1.0,
     "cosine": cosine,
     "onecycle": onecycle,
     "halving": halving,
