@@ -64,8 +64,8 @@ def predict_pixels(
     """The results for uint8 images ``(N, C, S, S)``, as ``preprocessing.read`` returns them."""
     features = check_finite(network.features(preprocessing.normalise(pixels)))
     rejection = network.rejection
-    known = rejection.accepts(features) if rejection else torch.ones(len(features)).bool()
-    return Predictions(network.classifier(features), features, known)
+    is_known = rejection.accepts(features) if rejection else torch.ones(len(features)).bool()
+    return Predictions(network.classifier(features), features, is_known)
 
 
 def predict_files(
@@ -85,8 +85,9 @@ def predict_files(
     good = [picture for picture in pictures if isinstance(picture, Tensor)]
     if not good:
         return [picture for picture in pictures if isinstance(picture, DataError)]
-    found = predict_pixels(network, preprocessing, torch.stack(good))
-    rows = iter(zip(found.probabilities, found.features, found.is_known.tolist(), strict=True))
+    results = predict_pixels(network, preprocessing, torch.stack(good))
+    is_known = results.is_known.tolist()
+    rows = iter(zip(results.probabilities, results.features, is_known, strict=True))
     return [
         Prediction(file, picture, *next(rows)) if isinstance(picture, Tensor) else picture
         for file, picture in zip(files, pictures, strict=True)

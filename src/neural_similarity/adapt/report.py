@@ -98,7 +98,7 @@ def _images(classifier: FewShotClassifier, dataset: FolderSet) -> Iterator[Secti
     labels = [str(classes[number]) for number in examples.labels.tolist()]
     guesses = [str(classes[n]) if n >= 0 else "" for n in validation.predicted.tolist()]
 
-    def gallery(rows: Sequence[int], words: Callable[[int], str]) -> Gallery:
+    def make_gallery(rows: Sequence[int], words: Callable[[int], str]) -> Gallery:
         pictures = [as_array(examples.images[row]) for row in rows]
         names = [dataset.paths[row].relative_to(dataset.root) for row in rows]
         return Gallery(pictures, [f"{words(r)}: {n}" for r, n in zip(rows, names, strict=True)])
@@ -109,21 +109,21 @@ def _images(classifier: FewShotClassifier, dataset: FolderSet) -> Iterator[Secti
     suspects = [suspect.row for suspect in validation.suspects]
     if suspects:
         text = "In cross-validation, these clearly looked like another class. Are the labels right?"
-        shown = gallery(suspects[:_MOST_SHOWN], mistake)
-        yield Section("Likely wrong labels", [Text(_cut(text, suspects)), shown])
+        gallery = make_gallery(suspects[:_MOST_SHOWN], mistake)
+        yield Section("Likely wrong labels", [Text(_cut(text, suspects)), gallery])
     conflicts = [row for group in validation.conflicts for row in group]
     if conflicts:
         text = "These are nearly the same picture, in different classes."
-        shown = gallery(conflicts[:_MOST_SHOWN], lambda row: labels[row])
-        yield Section("Copies with different labels", [Text(_cut(text, conflicts)), shown])
+        gallery = make_gallery(conflicts[:_MOST_SHOWN], lambda row: labels[row])
+        yield Section("Copies with different labels", [Text(_cut(text, conflicts)), gallery])
     wrong = [r for r in validation.misclassified(examples.labels).tolist() if r not in suspects]
     if wrong:
         text = (
             "In cross-validation, these were classified as another class, most confident mistakes "
             "first."
         )
-        shown = gallery(wrong[:_MOST_SHOWN], mistake)
-        yield Section("Wrongly classified images", [Text(_cut(text, wrong)), shown])
+        gallery = make_gallery(wrong[:_MOST_SHOWN], mistake)
+        yield Section("Wrongly classified images", [Text(_cut(text, wrong)), gallery])
 
 
 def _cut(text: str, rows: Sequence[int]) -> str:

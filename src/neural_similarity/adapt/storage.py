@@ -83,8 +83,8 @@ class Adapted:
 
 def save_adapted(adapted: Adapted, folder: str | os.PathLike[str], force: bool) -> None:
     """Write the folder, completely or not at all."""
-    with output_folder(folder, force) as made:
-        write_adapted(adapted, made)
+    with output_folder(folder, force) as new_folder:
+        write_adapted(adapted, new_folder)
 
 
 def write_adapted(adapted: Adapted, folder: Path) -> None:
@@ -136,19 +136,21 @@ def load_adapted(
             f"FewShotClassifier.save create such a folder."
         )
     file = path / MODEL
-    found = build(_Described, read_description(file, _KIND), file, FileFormatError, others=True)
-    count = len(found.classes)
-    validation = CrossValidation.from_dict(found.cross_validation, file)
+    values = read_description(file, _KIND)
+    description = build(_Described, values, file, FileFormatError, others=True)
+    count = len(description.classes)
+    validation = CrossValidation.from_dict(description.cross_validation, file)
     if validation.confusion.shape != (count, count):
         raise FileFormatError(
             f"{file}: expected 'cross_validation.confusion' of {count} x {count} numbers, got "
             f"{validation.confusion.shape}. The file is damaged. Adapt again."
         )
     try:
-        classifier = linear(torch.zeros(count, found.features), torch.zeros(1))
-        means = torch.zeros(count, found.features)
-        rejection = Rejection(means, 0.0) if found.rejection else None
-        network = AdaptedNetwork(rebuild(found.source, backbone), classifier, found.unit, rejection)
+        classifier = linear(torch.zeros(count, description.features), torch.zeros(1))
+        means = torch.zeros(count, description.features)
+        rejection = Rejection(means, 0.0) if description.rejection else None
+        module = rebuild(description.source, backbone)
+        network = AdaptedNetwork(module, classifier, description.unit, rejection)
     except NeuralSimilarityError:
         raise
     except Exception as error:  # a network may fail in any way on unknown options
@@ -158,11 +160,15 @@ def load_adapted(
         ) from error
     read_weights(file, network)
     extractor = FeatureExtractor(
-        network.backbone, found.preprocessing, found.name, found.source, found.card
+        network.backbone,
+        description.preprocessing,
+        description.name,
+        description.source,
+        description.card,
     )
     network.eval().requires_grad_(False)
-    settings = asdict(found.settings)
-    return Adapted(network, extractor, found.classes, validation, settings, path.absolute())
+    settings = asdict(description.settings)
+    return Adapted(network, extractor, description.classes, validation, settings, path.absolute())
 
 
 @dataclass(frozen=True)

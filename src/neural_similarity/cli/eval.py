@@ -41,11 +41,11 @@ def evaluate(
     from ..train import evaluate as run_evaluation
     from .shared.progress import progress_bar
 
-    opened = Run.open(run, data_dir)
-    model = opened.load_model(which)
-    mean, std = opened.normalisation()
-    test = opened.test_set(split)
-    loader = eval_loader(test, opened.config.batch_size, mean=mean, std=std)
+    opened_run = Run.open(run, data_dir)
+    model = opened_run.load_model(which)
+    mean, std = opened_run.normalisation()
+    test = opened_run.test_set(split)
+    loader = eval_loader(test, opened_run.config.batch_size, mean=mean, std=std)
     with progress_bar() as bar:
         task = bar.add_task(f"{len(test):,} images", total=len(loader))
         result = run_evaluation(
@@ -56,7 +56,7 @@ def evaluate(
         subject = {
             "run": str(run),
             "which": which,
-            "data": opened.config.data,
+            "data": opened_run.config.data,
             "fingerprint": test.fingerprint,
         }
         scores = {"error": result.error, "interval": [low, high], "loss": result.loss}

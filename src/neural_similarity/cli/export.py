@@ -45,20 +45,20 @@ def export(
     from ..train import Run
 
     _check.known_name("export", "--format", format, FORMATS)
-    opened = Run.open(run, data_dir)
-    target = opened.folder / f"model{FORMATS[format]}" if out is None else out
-    model = opened.load_model(which)
-    images = opened.example()
-    mean, std = opened.normalisation()
-    is_cropped = dataset_info(opened.config.data).augment.resized_crop
+    opened_run = Run.open(run, data_dir)
+    target = opened_run.folder / f"model{FORMATS[format]}" if out is None else out
+    model = opened_run.load_model(which)
+    images = opened_run.example()
+    mean, std = opened_run.normalisation()
+    is_cropped = dataset_info(opened_run.config.data).augment.resized_crop
     metadata = {
-        "classes": list(opened.classes()),
+        "classes": list(opened_run.classes()),
         "input_size": list(images.shape[1:]),
         "mean": list(mean),
         "std": list(std),
         "crop": SEEN_SHARE if is_cropped else 1.0,
         "interpolation": "bilinear",
-        "model": opened.config.model,
+        "model": opened_run.config.model,
     }
     difference = export_model(
         model,

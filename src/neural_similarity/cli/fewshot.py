@@ -184,13 +184,13 @@ def evaluate(
     from ..fewshot import FewShotRun, Trial
     from .shared.fewshot_runs import run_tests, show_results, stoppable
 
-    opened = FewShotRun.open(run, data_dir)
+    opened_run = FewShotRun.open(run, data_dir)
     tests = [
         Trial(n_shot, ways, queries, episodes, seed, which, batch_norm)
         for n_shot in _numbers(shots)
     ]
     with stoppable(run, *sys.argv[1:]):
-        results = run_tests(opened, tests, force=force)
+        results = run_tests(opened_run, tests, force=force)
     if as_json:
         short = [{k: v for k, v in result.items() if k != "accuracies"} for result in results]
         print_json({"run": str(run), "results": short})

@@ -63,8 +63,8 @@ def inspect(
     from ..plot import Facts, Section, Table, Text, write_report
     from .shared.table import print_table
 
-    opened = open_run(run, data_dir)
-    folder = opened.folder / "inspect" if out is None else out
+    opened_run = open_run(run, data_dir)
+    folder = opened_run.folder / "inspect" if out is None else out
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder}: expected a folder, got a file. Choose another --out.")
     if folder.is_dir() and foreign_entries(folder) and not force:
@@ -72,8 +72,8 @@ def inspect(
             f"{folder}: expected a new or empty folder, got one with files. Choose another --out, "
             f"or overwrite its files with --force."
         )
-    which = which or opened.chosen()
-    model, images = opened.load_model(which), opened.example()
+    which = which or opened_run.chosen()
+    model, images = opened_run.load_model(which), opened_run.example()
     layers, counts = describe_layers(model, images), trainable_summary(model)
     rows, totals = _rows(layers, counts), _totals(layers, counts)
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,9 +81,9 @@ def inspect(
         Section("Layers", [Table(_HEAD, rows), Text(_NOTE)]),
         Section("Totals", [Facts(totals)]),
         *_pictures(model, images[0], folder),
-        Section("Settings", [Facts(_non_empty(opened.config.to_dict()))]),
+        Section("Settings", [Facts(_non_empty(opened_run.config.to_dict()))]),
     ]
-    config = opened.config
+    config = opened_run.config
     report = folder / "report.html"
     write_report(report, f"{config.model} on {config.data}, {which} weights", sections)
     print_table(_HEAD, rows)

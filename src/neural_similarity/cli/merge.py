@@ -41,22 +41,22 @@ def merge(
     from ..train import Run
     from ..train.checkpoint import write_weights
 
-    opened = Run.open(run, data_dir)
-    target = opened.folder / "merged.safetensors" if out is None else out
+    opened_run = Run.open(run, data_dir)
+    target = opened_run.folder / "merged.safetensors" if out is None else out
     if target.exists() and not force:
         raise RunError(
             f"{target}: expected a new file, got one that exists. Overwrite it with --force."
         )
-    if opened.config.similarity_kind() == "none":
+    if opened_run.config.similarity_kind() == "none":
         raise MergeError(
             f"{run}: expected a run with a static similarity, got one without. There is nothing to "
             f"merge: {which}.safetensors already holds the weights of a plain network. "
             f"`nsl train --similarity static` trains a run that can be merged."
         )
-    model = opened.load_model(which)
+    model = opened_run.load_model(which)
     counts = convert.trainable_summary(model)
     merged = convert.merge(copy.deepcopy(model))
-    images = opened.example()
+    images = opened_run.example()
     with torch.no_grad():
         before, after = model(images), merged(images)
     difference = ((after - before).abs().max() / before.abs().max()).item()
@@ -66,13 +66,13 @@ def merge(
             f"merge: expected the same scores on test images, got a relative difference of "
             f"{difference:.1e}. Nothing was written."
         )
-    environment = opened.environment()
+    environment = opened_run.environment()
     write_weights(
         target,
         merged,
         {
-            "model": opened.config.model,
-            "options": opened.config.options,
+            "model": opened_run.config.model,
+            "options": opened_run.config.options,
             **{name: environment[name] for name in ("classes", "in_channels", "image_size")},
             **{name: environment[name] for name in ("mean", "std")},
         },

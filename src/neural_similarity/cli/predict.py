@@ -174,8 +174,8 @@ def _print(classifier: FewShotClassifier, prediction: Prediction, top: int, as_j
     if as_json:
         best = [{"class": name, "probability": share} for name, share in likely]
         can_reject = classifier.model_.rejection is not None  # not without cross-validation
-        known = {"known": prediction.is_known if can_reject else None}
-        print_json({"image": str(prediction.file), **best[0], **known, "top": best})
+        is_known = prediction.is_known if can_reject else None
+        print_json({"image": str(prediction.file), **best[0], "known": is_known, "top": best})
     else:
         words = ", ".join(f"{name} {share:.1%}" for name, share in likely)
         words = words if prediction.is_known else f"none of these (nearest: {words})"

@@ -68,7 +68,7 @@ def teach(
 
     with named_module_here(backbone):
         extractor = load_backbone(backbone)
-    with open_project(project) as opened:
+    with open_project(project) as opened_project:
         if backbone is None and (hint := missing_hint()):
             print_error(hint)
-        serve(opened, extractor, port, announce, browser)
+        serve(opened_project, extractor, port, announce, browser)

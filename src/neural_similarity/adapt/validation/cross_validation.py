@@ -79,8 +79,8 @@ def cross_validate(
     chosen = names[choose_method(correct, groups[tested])]
     fewer, factor = None, 0.0
     if count > 2:
-        done = count * len(names)
-        tick = None if callback is None else lambda fits: callback(done + fits, total)
+        earlier_fits = count * len(names)
+        tick = None if callback is None else lambda fits: callback(earlier_fits + fits, total)
         fewer, factor = _with_fewer_images(adapters[chosen], labels, parts, tick)
     return _judge(chosen, scores, labels, parts, groups, fewer, factor)
 

@@ -98,7 +98,7 @@ class PlanBars:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._shown: tuple[str, str | None] | None = None
+        self._bar_key: tuple[str, str | None] | None = None
         self._bar: TrainingBar | _TestBar
 
     def __enter__(self) -> PlanBars:
@@ -110,9 +110,9 @@ class PlanBars:
     def __call__(self, planned: PlannedRun, line: dict[str, Any]) -> None:
         """Show a line of metrics; a new run or test gets a new bar."""
         key = (planned.name, line.get("test"))
-        if key != self._shown:
+        if key != self._bar_key:
             self._stack.close()
-            self._shown = key
+            self._bar_key = key
             columns = TrainingBar.columns() if key[1] is None else []
             bar = self._stack.enter_context(progress_bar(*columns))
             self._bar = _TestBar(bar, *key) if key[1] else TrainingBar(bar, planned.name)
