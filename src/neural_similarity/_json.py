@@ -196,19 +196,21 @@ def _any_of(kind: Any, value: Any, key: str, others: bool) -> Any:
 
 def _dataclass(kind: Any, value: dict[str, Any], key: str, others: bool) -> Any:
     hints = _hints(kind)
-    known = {f.metadata.get("key", f.name): f for f in fields(kind) if f.init}
-    needed = [n for n, f in known.items() if f.default is f.default_factory is MISSING]
-    if missing := [_inside(key, name) for name in needed if name not in value]:
+    fields_by_name = {f.metadata.get("key", f.name): f for f in fields(kind) if f.init}
+    required_names = [
+        n for n, f in fields_by_name.items() if f.default is f.default_factory is MISSING
+    ]
+    if missing := [_inside(key, name) for name in required_names if name not in value]:
         names = ", ".join(map(repr, missing))
         raise _MismatchError(f"{names} to be present, got {_shortened(value)}")
-    if (unknown := [name for name in value if name not in known]) and not others:
-        names = ", ".join(map(repr, known))
+    if (unknown := [name for name in value if name not in fields_by_name]) and not others:
+        names = ", ".join(map(repr, fields_by_name))
         raise _MismatchError(
             f"{_what(key)} to have only {names}, got {_shortened(unknown[0])} as well"
         )
     values = {
         f.name: _built(hints[f.name], value[name], _inside(key, name), others)
-        for name, f in known.items()
+        for name, f in fields_by_name.items()
         if name in value
     }
     try:

@@ -60,8 +60,8 @@ def remove_leftovers(parent: Path) -> None:
 def entries(folder: Path, prefix: str) -> list[Path]:
     """The subfolders whose names begin with ``prefix``."""
     try:
-        with os.scandir(folder) as found:
-            return [Path(e.path) for e in found if e.name.startswith(prefix) and e.is_dir()]
+        with os.scandir(folder) as listing:
+            return [Path(e.path) for e in listing if e.name.startswith(prefix) and e.is_dir()]
     except OSError:
         return []
 
@@ -93,8 +93,8 @@ def speaks_of(target: Path, place: Path) -> Iterator[None]:
             path = getattr(error, name)
             if isinstance(path, str | os.PathLike) and Path(path).is_relative_to(place.parent):
                 inside = Path(path).is_relative_to(place)
-                known = target / Path(path).relative_to(place) if inside else target
-                setattr(error, name, str(known))
+                final_path = target / Path(path).relative_to(place) if inside else target
+                setattr(error, name, str(final_path))
         raise
 
 

@@ -52,14 +52,14 @@ def detach(model: _Model, name: str | None = None) -> _Model:
     reshard(model)
     if name is not None or not list_similarities(model):
         check_attached("detach", model, "" if name is None else name)
-    found = {
+    modules = {
         path: module
         for path, module in model.named_modules()
         if (own := similarities_by_name(module)) and (name is None or name in own)
     }
-    for path, module in found.items():
+    for path, module in modules.items():
         _check(path or "model", module)
-    layers = [module for module in found.values() if _can_lose(module)]
+    layers = [module for module in modules.values() if _can_lose(module)]
     if not layers:
         raise AttachError(
             "detach: expected similarities that attach added, got only layers that were built with "

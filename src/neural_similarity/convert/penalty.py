@@ -149,8 +149,8 @@ def _penalty(M: Tensor, diagonal: bool, l1: float, l2: float, orthogonality: flo
 def _check_gradient(similarity: PredictedSimilarity) -> None:
     """Raise if the penalty would silently have no gradient."""
     M = similarity.kept
-    wanted = torch.is_grad_enabled() and similarity.training
-    if M is None or M.requires_grad or not wanted:
+    needs_gradient = torch.is_grad_enabled() and similarity.training
+    if M is None or M.requires_grad or not needs_gradient:
         return
     if any(parameter.requires_grad for parameter in similarity.parameters()):
         raise AttachError(

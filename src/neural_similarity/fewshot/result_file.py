@@ -97,14 +97,14 @@ class ResultFile:
         """Run the test, continuing where it stopped, and write the result."""
         partial = self._partial()
         lines = [] if force else _accuracies_so_far(partial, self.about)
-        done = [accuracy for line in lines for accuracy in line["accuracies"]]
+        earlier_accuracies = [accuracy for line in lines for accuracy in line["accuracies"]]
         world.wait()  # until all have read
         if world.first:
             self.path.parent.mkdir(exist_ok=True)
             text = "".join(json.dumps(line) + "\n" for line in (self.about, *lines))
             write_atomically(partial, text.encode(), "test again")
 
-        count = len(done)
+        count = len(earlier_accuracies)
 
         def keep(accuracies: list[float], seconds: float) -> None:
             nonlocal count
@@ -120,7 +120,7 @@ class ResultFile:
 
         environment = here_and_now(world)  # at the start: code may change while a test runs
         seconds = sum(line["seconds"] for line in lines)
-        result = evaluator.run(episodes, done, keep, on_progress, seconds)
+        result = evaluator.run(episodes, earlier_accuracies, keep, on_progress, seconds)
         record = _record(result, {**self.about, "environment": environment})
         if world.first:
             content = (json.dumps(record, indent=1) + "\n").encode()

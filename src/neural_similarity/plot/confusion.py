@@ -28,9 +28,9 @@ def draw_confusion(
     n = len(classes)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = min(max(0.42 * n, 2.6), 12.0)
-    with figure(side + 2.6, side + 2.0, title) as made:
-        axes = made.add_subplot()
-        drawn = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    with figure(side + 2.6, side + 2.0, title) as drawing:
+        axes = drawing.add_subplot()
+        image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
         if n <= _MOST_WRITTEN:
             for row, column in zip(*counts.nonzero(), strict=True):
                 colour = "white" if shares[row, column] > 0.55 else "black"
@@ -48,9 +48,9 @@ def draw_confusion(
         for spine in axes.spines.values():
             spine.set_visible(True)
             spine.set_color(GREY)
-        bar = made.colorbar(drawn, ax=axes, shrink=0.8, label="share of the true class")
+        bar = drawing.colorbar(image, ax=axes, shrink=0.8, label="share of the true class")
         bar.outline.set_visible(False)
-        save(made, path)
+        save(drawing, path)
 
 
 def _short(name: str) -> str:

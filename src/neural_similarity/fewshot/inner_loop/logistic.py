@@ -117,8 +117,8 @@ def minimise_cross_entropy(
             scores, change, weight, _dot(bent, V) - _dot(weight * targets, change),
             _dot(bent, direction),
         )  # fmt: skip
-        size, moved = line.minimum(likely)
-        size, likely = torch.where(solved, 0, size), torch.where(solved, likely, moved)
+        size, new_likely = line.minimum(likely)
+        size, likely = torch.where(solved, 0, size), torch.where(solved, likely, new_likely)
         V, scores = V + size * direction, scores + size * change
     return V
 
@@ -146,9 +146,9 @@ class _Line:
 
     def derivatives(self, size: Tensor, likely: Tensor) -> tuple[Tensor, Tensor]:
         """First and second, where the classes have these probabilities."""
-        moved = likely * self.change
-        mean = moved.sum(-1, keepdim=True)
-        variance = (moved * self.change).sum(-1, keepdim=True) - mean.square()
+        terms = likely * self.change
+        mean = terms.sum(-1, keepdim=True)
+        variance = (terms * self.change).sum(-1, keepdim=True) - mean.square()
         first = (self.weight * mean).sum(1, keepdim=True) + self.slope + size * self.bend
         second = (self.weight * variance).sum(1, keepdim=True).clamp(min=0) + self.bend
         return first, second.clamp(min=torch.finfo(size.dtype).tiny)

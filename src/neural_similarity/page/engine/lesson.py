@@ -90,14 +90,14 @@ class Lesson:
         """Classify a picture, and find the most similar training pictures."""
         scores, features = self.classifier.scores_and_features([image])
         rejection = self.classifier.model_.rejection
-        known = bool(rejection.accepts(features)[0]) if rejection is not None else True
+        is_known = bool(rejection.accepts(features)[0]) if rejection is not None else True
         cosines = F.cosine_similarity(features, self.classifier.adapted().examples.features)
         count = min(_NEIGHBOURS, len(cosines))
         nearest = tuple(
             Neighbour(self.examples.pictures[row], float(cosines[row]))
             for row in cosines.topk(count).indices.tolist()
         )
-        return Answer(known, tuple(scores.softmax(1)[0].tolist()), nearest)
+        return Answer(is_known, tuple(scores.softmax(1)[0].tolist()), nearest)
 
 
 def learn(examples: Examples, quick: bool, tick: Callable[[], None] = lambda: None) -> Lesson:

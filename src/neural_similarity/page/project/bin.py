@@ -85,16 +85,16 @@ class Bin:
     def put_pictures(self, label: str, files: list[str]) -> str:
         """Move pictures of a class to the bin; returns the name of the entry."""
         place = self._new_entry(Entry(label, len(files), False))
-        moved = 0
+        count = 0
         try:
             for file in files:
                 target = place / "files" / Path(file).relative_to(label)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with suppress(FileNotFoundError):  # someone else deleted it
                     (self.project / file).rename(target)
-                    moved += 1
+                    count += 1
         finally:
-            self._close(place, Entry(label, moved, False))
+            self._close(place, Entry(label, count, False))
         return place.name
 
     def put_class(self, label: str, count: int) -> str:

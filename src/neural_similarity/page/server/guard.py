@@ -94,8 +94,8 @@ class Guard:
         headers = Headers(scope=scope)
         self._check_origin(scope["method"], headers)
         is_page = scope["path"] == "/" and scope["method"] in _SAFE
-        given = parse_qs(scope["query_string"].decode("ascii", "replace")).get("token", [""])[0]
-        if is_page and given and self._opens(given):
+        token = parse_qs(scope["query_string"].decode("ascii", "replace")).get("token", [""])[0]
+        if is_page and token and self._opens(token):
             # A page that forwards itself, not a redirect: after a click on another site the browser
             # would not send the cookie along.
             answer = HTMLResponse(_ENTER, headers={"cache-control": "no-store"})
@@ -108,12 +108,12 @@ class Guard:
         _check_length(scope, headers)
         return None
 
-    def _opens(self, given: str) -> bool:
+    def _opens(self, token: str) -> bool:
         """Whether a token in the address is one of ours; the single-use one is then spent."""
-        if self._once and _equal(given, self._once):
+        if self._once and _equal(token, self._once):
             self._once = ""
             return True
-        return _equal(given, self.token)
+        return _equal(token, self.token)
 
     def _check_origin(self, method: str, headers: Headers) -> None:
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -185,12 +185,12 @@ def _with_headers(send: Send) -> Send:
 def _cookie(headers: Headers, name: str) -> str:
     """One cookie. Other programs at this address may have set odd ones too."""
     for part in headers.get("cookie", "").split(";"):
-        given, _, value = part.strip().partition("=")
-        if given == name:
+        key, _, value = part.strip().partition("=")
+        if key == name:
             return value
     return ""
 
 
-def _equal(given: str, token: str) -> bool:
+def _equal(text: str, token: str) -> bool:
     """Whether two texts are equal, in constant time."""
-    return compare_digest(given.encode("utf-8", "replace"), token.encode())
+    return compare_digest(text.encode("utf-8", "replace"), token.encode())
