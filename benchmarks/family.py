@@ -133,11 +133,11 @@ def peak_memory(name: str, way: str, direction: str, size: tuple[int, int, int])
 
 
 def memory_of_a_step(name: str, way: str, direction: str, size: tuple[int, int, int]) -> float:
-    """In this process, on Linux."""
+    """Megabytes that one pass adds to this process; needs Linux."""
     step(name, way, direction, (2, size[1], 8))()  # loads what every first call loads
-    measured = step(name, way, direction, size)
+    whole_step = step(name, way, direction, size)
     before = peak()
-    measured()
+    whole_step()
     return peak() - before
 
 

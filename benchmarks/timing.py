@@ -57,7 +57,7 @@ def race(
     return [_summary(name, measured, baseline) for name, measured in times.items()]
 
 
-def _summary(name: str, measured: list[float], baseline: list[float]) -> Timing:
-    ratios = [a / b for a, b in zip(measured, baseline, strict=True)]
+def _summary(name: str, times: list[float], baseline: list[float]) -> Timing:
+    ratios = [a / b for a, b in zip(times, baseline, strict=True)]
     low, median, high = statistics.quantiles(ratios, n=4)
-    return Timing(name, 1e3 * statistics.median(measured), median, low, high)
+    return Timing(name, 1e3 * statistics.median(times), median, low, high)

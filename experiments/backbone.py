@@ -70,29 +70,29 @@ def parse() -> argparse.Namespace:
 
 def make(run: FewShotRun, name: str, out: Path, episodes: int) -> Facts:
     """Store a run's backbone in half precision; measure it before and after."""
-    trained = adapt.load_backbone(run.folder)
+    trained_backbone = adapt.load_backbone(run.folder)
     command = command_for(run.config)
     file = out / f"{name}.safetensors"
     adapt.save_backbone(
         file,
-        trained.module,
-        trained.source or {},
-        trained.preprocessing,
+        trained_backbone.module,
+        trained_backbone.source or {},
+        trained_backbone.preprocessing,
         card=f"{name}: {run.config.model}, similarity {run.config.similarity_kind()}, trained on "
         f"{run.config.data}'s training classes by: {command}. Limits: a small network for small "
         f"images of objects; see the card in the package's folder adapt/backbones/pretrained.",
         half=True,
     )
-    stored = adapt.load_backbone(file)
+    stored_backbone = adapt.load_backbone(file)
     test = load_dataset(run.config.data, "test", image_size=run.config.image_size)
     assert isinstance(test, MemorySet)
     return Facts(
         name=name,
         size=file.stat().st_size,
-        parameters=sum(p.numel() for p in stored.module.parameters()),
+        parameters=sum(p.numel() for p in stored_backbone.module.parameters()),
         command=command,
-        as_trained=accuracies(trained, test, episodes),
-        as_stored=accuracies(stored, test, episodes),
+        as_trained=accuracies(trained_backbone, test, episodes),
+        as_stored=accuracies(stored_backbone, test, episodes),
     )
 
 
@@ -116,9 +116,9 @@ def card(run: FewShotRun, facts: list[Facts], episodes: int) -> str:
     environment, config = run.environment(), run.config
     columns = ["name", "", "parameters", "bytes", *facts[0].as_stored]
     rows = [
-        (f"`{one.name}`", how, f"{one.parameters:,}", f"{one.size:,}", *measured.values())
+        (f"`{one.name}`", how, f"{one.parameters:,}", f"{one.size:,}", *cells.values())
         for one in facts
-        for how, measured in (("as trained", one.as_trained), ("as stored", one.as_stored))
+        for how, cells in (("as trained", one.as_trained), ("as stored", one.as_stored))
     ]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *rows))
     prints = ", ".join(f"{part} `{one}`" for part, one in environment["data_copies"].items())

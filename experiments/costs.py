@@ -132,11 +132,13 @@ def measure_here(
         classes = _CLASSES[config.data]
         model = build_model(config, classes, 3, _SIDE)
         # Episodes do not use the classifier of the base classes.
-        tested = build_model(config, 0, 3, _SIDE) if isinstance(config, FewShotConfig) else model
+        tested_model = (
+            build_model(config, 0, 3, _SIDE) if isinstance(config, FewShotConfig) else model
+        )
         images = torch.zeros(2, 3, _SIDE, _SIDE)  # one alone could have its M merged
         rows[row.name] = {
-            "parameters": sum(p.numel() for p in tested.parameters()),
-            "multiply_adds": sum(multiply_adds(tested, images).values()) // len(images),
+            "parameters": sum(p.numel() for p in tested_model.parameters()),
+            "multiply_adds": sum(multiply_adds(tested_model, images).values()) // len(images),
         }
         steps[row.name] = training_step(config, model, classes)
     times: dict[str, list[float]] = {name: [] for name in steps}

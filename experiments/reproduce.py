@@ -92,14 +92,14 @@ def run(
         test_callback: gets the name of a test, the number of episodes done, and their total.
     """
     check_budget(budget)
-    chosen = [table for name in tables for table in find_tables(name)]
-    if not any(budget in table.budgets for table in chosen):
+    chosen_tables = [table for name in tables for table in find_tables(name)]
+    if not any(budget in table.budgets for table in chosen_tables):
         have_it = ", ".join(name for name, t in (TABLES | STUDIES).items() if budget in t.budgets)
         raise UnknownNameError(
             f"reproduce: expected tables with budget {budget!r} ({have_it}), got "
             f"{', '.join(tables)}."
         )
-    jobs = jobs_of(chosen, budget, seeds, rows)
+    jobs = jobs_of(chosen_tables, budget, seeds, rows)
     data = None if data_dir is None else str(data_dir)
     queue = Queue(results, work, data, log, callback, test_callback)
     log(f"runs: {len(jobs)}, missing: {len(queue.missing(jobs))}")

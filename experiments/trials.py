@@ -66,8 +66,8 @@ def _open(folder: Path) -> Run | FewShotRun:
 def _commits(run: Run | FewShotRun) -> list[str]:
     """Every version of the code that has trained or tested a run, each once, the last one last."""
     tests = run.results() if isinstance(run, FewShotRun) else []
-    tested = [test["environment"].get("commit", UNKNOWN) for test in tests]
-    return list(dict.fromkeys(reversed([*run.commits(), *tested])))[::-1]
+    test_commits = [test["environment"].get("commit", UNKNOWN) for test in tests]
+    return list(dict.fromkeys(reversed([*run.commits(), *test_commits])))[::-1]
 
 
 def _tests(run: FewShotRun) -> Record:

@@ -76,14 +76,14 @@ def result_file(results: Path, name: str, seed: int) -> Path:
 
 def run(name: str, seed: int, work: Path, results: Path) -> None:
     """Train a variant, and store what it reaches."""
-    trained = train_method(config_of(name, seed), work / f"{name}-{seed}", resume=True)
-    last = [line for line in trained.metrics() if line["kind"] == "eval"][-1]
+    finished_run = train_method(config_of(name, seed), work / f"{name}-{seed}", resume=True)
+    last = [line for line in finished_run.metrics() if line["kind"] == "eval"][-1]
     record = {
         "variant": name,
         "seed": seed,
         "commit": commit(),
-        "commits": trained.commits(),
-        **run_record(trained, trained.config),
+        "commits": finished_run.commits(),
+        **run_record(finished_run, finished_run.config),
         "accuracy": 100 * (1 - last["error"]),
         "interval": 100 * last["interval"],
         "episodes": last["episodes"],

@@ -62,17 +62,17 @@ def compare_heads(
         train, test = torch.arange(draw.n_train), torch.arange(draw.n_train, len(part))
         correct: dict[str, float] = {}
         for name in names:
-            correct[name], taken = _timed(_head(name, part, train, test))
-            seconds[name].append(taken)
-        validation, taken = _timed(_choice(names, data, draw))
-        seconds["auto"].append(taken)
+            correct[name], duration = _timed(_head(name, part, train, test))
+            seconds[name].append(duration)
+        validation, duration = _timed(_choice(names, data, draw))
+        seconds["auto"].append(duration)
         correct["auto"] = correct[validation.method]
         estimates.append(validation.accuracy)
         interval = validation.interval
         inside.append(interval and interval[0] <= correct["auto"] <= interval[1])
         for name, strength in _REFERENCES.items():
-            correct[name], taken = _timed(_sklearn(part, draw, strength))
-            seconds[name].append(taken)
+            correct[name], duration = _timed(_sklearn(part, draw, strength))
+            seconds[name].append(duration)
         for name, value in correct.items():
             accuracies[name].append(value)
     return {
@@ -125,14 +125,14 @@ def choose_rates(
     below: BelowLastBlocks, data: TrainingImages, n_way: int, n_shot: int
 ) -> dict[str, float]:
     """For each way to finetune, the learning rate that is best on three tasks of these classes."""
-    chosen = {}
+    rates = {}
     for way in WAYS:
         trials = {
             rate: fmean(_finetuned(way, below, data, n_way, n_shot, range(3), rate)[0])
             for rate in RATES
         }
-        chosen[way] = max(trials, key=lambda rate: trials[rate])
-    return chosen
+        rates[way] = max(trials, key=lambda rate: trials[rate])
+    return rates
 
 
 def _finetuned(

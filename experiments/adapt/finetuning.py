@@ -103,15 +103,15 @@ def _choose(way: str, blocks: nn.Module) -> list[nn.Parameter]:
         for module in list(blocks.modules()):
             if isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1):
                 parametrize.register_parametrization(module, "weight", _LowRank(module.weight))
-        chosen = [p for name, p in blocks.named_parameters() if name.endswith((".U", ".V"))]
+        parameters = [p for name, p in blocks.named_parameters() if name.endswith((".U", ".V"))]
     elif way == "BatchNorm":
         norms = [m for m in blocks.modules() if isinstance(m, nn.BatchNorm2d)]
-        chosen = [parameter for norm in norms for parameter in norm.parameters()]
+        parameters = [parameter for norm in norms for parameter in norm.parameters()]
     else:
-        chosen = list(blocks.parameters()) if way == "last blocks" else []
-    for parameter in chosen:
+        parameters = list(blocks.parameters()) if way == "last blocks" else []
+    for parameter in parameters:
         parameter.requires_grad_()
-    return chosen
+    return parameters
 
 
 def _pooled(blocks: nn.Module, maps: Tensor) -> Tensor:

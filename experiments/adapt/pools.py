@@ -60,7 +60,7 @@ class Draw(NamedTuple):
 
 
 def photographs(folder: Path, name: str, chosen: slice) -> Pool:
-    """Some of the classes, in the order of their names, of a folder of photographs."""
+    """Some classes of a folder of photographs, in the order of their names."""
     classes = sorted(path.name for path in folder.iterdir() if path.is_dir())[chosen]
     files = tuple(tuple(sorted((folder / one).iterdir())) for one in classes)
     return Pool(name, tuple(classes), files)

@@ -55,7 +55,7 @@ def measure(data: TrainingImages, n_way: int, n_shot: int, tasks: range) -> dict
 
 
 def cells(accuracies: dict[str, list[float]]) -> list[str]:
-    """Of a row: logistic regression, and the differences to it, in points."""
+    """The cells of a row: logistic regression, and the differences from it, in points."""
     logistic, *others = (torch.tensor(values) for values in accuracies.values())
     gains = [signed(over_episodes((other - logistic).tolist()), brief=True) for other in others]
     return [number(over_episodes(logistic.tolist()), brief=True), *gains]

@@ -139,15 +139,17 @@ def _sizes(
     if isinstance(run, Run):
         network = build_model(config, classes, *image)
         return {"parameters": sum(p.numel() for p in network.parameters())}
-    trained, other = (
+    trained_parameters, other = (
         dict(run.build_network(count, *image).named_parameters())
         for count in (classes, classes + 1)
     )
     whole = run.config.build_method().needs_base_classifier
-    tested = (p for name, p in trained.items() if whole or p.shape == other[name].shape)
+    tested_parameters = (
+        p for name, p in trained_parameters.items() if whole or p.shape == other[name].shape
+    )
     return {
-        "parameters": sum(p.numel() for p in tested),
-        "trained_parameters": sum(p.numel() for p in trained.values()),
+        "parameters": sum(p.numel() for p in tested_parameters),
+        "trained_parameters": sum(p.numel() for p in trained_parameters.values()),
     }
 
 

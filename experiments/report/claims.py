@@ -139,10 +139,10 @@ def _verdict(claim: Claim, tables: Tables) -> str:
 
 
 def _numbers(claim: Claim, tables: Tables) -> str:
-    return f"{_measured(claim, tables)}{'; ' * bool(claim.caveat)}{claim.caveat}"
+    return f"{_measurements(claim, tables)}{'; ' * bool(claim.caveat)}{claim.caveat}"
 
 
-def _measured(claim: Claim, tables: Tables) -> str:
+def _measurements(claim: Claim, tables: Tables) -> str:
     if claim.stable:
         parts = [
             f"{name}: {len(row.diverged)} of {len(row.by_seed)} seeds diverged"

@@ -111,10 +111,10 @@ def on_same_episodes(tests: Sequence[Mapping[str, Any]]) -> list[list[float]] | 
     An episode depends only on the data, the sizes, the seed and its own number. So a test of fewer
     episodes had the first ones of a longer test.
     """
-    drawn = {tuple(test[name] for name in _DRAWN_FROM) for test in tests}
+    sources = {tuple(test[name] for name in _DRAWN_FROM) for test in tests}
     counts = {len(test["accuracies"]) for test in tests}
     prints = {(len(test["accuracies"]), test["fingerprint"]) for test in tests}
-    if len(drawn) > 1 or len(prints) > len(counts):
+    if len(sources) > 1 or len(prints) > len(counts):
         return None
     return [test["accuracies"][: min(counts)] for test in tests]
 

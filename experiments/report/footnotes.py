@@ -119,7 +119,7 @@ def _missing(rows: Mapping[str, RowResults]) -> Iterator[str]:
 
 
 def _changed(rows: Mapping[str, RowResults]) -> Iterator[str]:
-    """Results that do not belong to the settings and networks of today."""
+    """Results of settings or networks that have changed since."""
     if old := [_seeds(name, seeds) for name in rows if (seeds := outdated(rows, name))]:
         yield f"Run with settings that differ from the row's current ones: {'; '.join(old)}."
     if other := [_seeds(name, seeds) for name in rows if (seeds := other_network(rows, name))]:

@@ -79,7 +79,7 @@ class RowResults:
         now = {**config.to_dict(), "data_dir": None}
         if self.starts_from is not None:
             now["backbone"] = self.starts_from
-        # A setting that the result does not name yet had what is its default now.
+        # An older result lacks newer settings: each had the value that is its default now.
         now, defaults = (json.loads(json.dumps(of)) for of in (now, type(config)().to_dict()))
         newer = {name: defaults[name] for name in now.keys() - record["config"].keys()}
         recorded = {**record["config"], **newer}
@@ -114,9 +114,11 @@ def other_network(rows: Mapping[str, RowResults], name: str) -> list[int]:
     row = rows[name]
     if row.starts_from is None:
         return []
-    stored = {s: r.get("network") for s, r in rows[row.starts_from].by_seed.items()}
-    used = {s: r.get("began_with") for s, r in row.by_seed.items()}
-    return [s for s in used if None not in (used[s], stored.get(s)) and used[s] != stored[s]]
+    networks = {s: r.get("network") for s, r in rows[row.starts_from].by_seed.items()}
+    starts = {s: r.get("began_with") for s, r in row.by_seed.items()}
+    return [
+        s for s in starts if None not in (starts[s], networks.get(s)) and starts[s] != networks[s]
+    ]
 
 
 def counts_trained(record: Record) -> bool:

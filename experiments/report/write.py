@@ -178,20 +178,20 @@ class Report:
         from .pictures import draw_accuracy, draw_error
 
         self._pictures.mkdir(parents=True, exist_ok=True)
-        drawn = []
+        pictures = []
         for name, (file, _) in CAPTIONS.items():
             if name in tables and has_finished(rows := tables[name]):
-                drawn.append(self._pictures / file)
+                pictures.append(self._pictures / file)
                 if TABLES[name].metric == "error":
-                    draw_error(rows, drawn[-1])
+                    draw_error(rows, pictures[-1])
                 else:
                     by_shots = {n: compare_rows(TABLES[name], rows, n) for n in shots_of(rows)}
-                    draw_accuracy(by_shots, drawn[-1])
+                    draw_accuracy(by_shots, pictures[-1])
         for picture in self._study_pictures():
             study = read_study(picture.stem, self.results, self.budget)
             draw_study(study, STUDIES[picture.stem].title, picture)
-            drawn.append(picture)
-        return drawn
+            pictures.append(picture)
+        return pictures
 
     def _study_pictures(self) -> list[Path]:
         """Pictures of the studies of equal cost that have results."""

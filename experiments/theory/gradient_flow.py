@@ -72,10 +72,10 @@ def compare(seed: int) -> dict[str, float]:
     # One block for all channels: rows of the matrices are (channel, tap).
     whole = torch.block_diag(*[block] * C)
     G = gradient(x, y, whole.mT @ prime)
-    taken = whole.mT @ whole @ G + G @ prime.mT @ prime
+    literal = whole.mT @ whole @ G + G @ prime.mT @ prime
     shared = torch.stack([G[c] @ prime[c].mT for c in channels()]).sum(0)
     rows = [block.mT @ block @ G[c] + shared @ prime[c] for c in channels()]
-    formulas["shared M_s: Equation 6 taken literally"] = (w_dot(x, y, prime, block), taken)
+    formulas["shared M_s: Equation 6 taken literally"] = (w_dot(x, y, prime, block), literal)
     formulas["shared M_s: M_sᵀ M_s G_c + (Σ_d G_d W'_dᵀ) W'_c"] = (
         w_dot(x, y, prime, block), torch.cat(rows),
     )  # fmt: skip
@@ -226,12 +226,12 @@ def conclude(numbers: Numbers) -> str:
     )
     flows = numbers["flows"]
     far = [f"{flows[name]['from_plain_end']:.2f}" for name in FLOWS[1:]]
-    lost = max(flow["loss"][-1] for flow in flows.values())
-    fits = "All flows fit the data" if lost < 1e-3 else "Not all flows fit the data yet"
+    largest_loss = max(flow["loss"][-1] for flow in flows.values())
+    fits = "All flows fit the data" if largest_loss < 1e-3 else "Not all flows fit the data yet"
     return (
         f"Equation 6 {verdict}: it differs from autograd by at most {printed:.0e}, while wrong "
         f"orders of the factors differ by up to {' and '.join(mistakes)}. It is about a "
-        f"full M; {shared}. {fits} (largest loss {lost:.0e}), yet they end at different W: "
+        f"full M; {shared}. {fits} (largest loss {largest_loss:.0e}), yet they end at different W: "
         f"{far[0]} from the end of the plain flow when M starts at I and {far[1]} when it starts "
         f"at random. W' W'ᵀ − M Mᵀ, which the flow should conserve, changed by "
         f"{numbers['balance_drift']:.0e} of its size (the integration error): the flow never "

@@ -62,9 +62,9 @@ def problem(task: str, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     left, right = torch.linalg.qr(normal(M_OUT, RANK))[0], torch.linalg.qr(normal(N, RANK))[0]
     truth = left * torch.tensor([1.0, 0.8], dtype=torch.float64) @ right.mT
     if task == "completion":
-        seen = torch.randperm(N * M_OUT, generator=generator)[:MEASURED]
+        entries = torch.randperm(N * M_OUT, generator=generator)[:MEASURED]
         maps = torch.zeros(N * M_OUT, dtype=torch.float64)
-        maps[seen] = (N * M_OUT / MEASURED) ** 0.5
+        maps[entries] = (N * M_OUT / MEASURED) ** 0.5
         maps = maps.reshape(M_OUT, N)
     else:
         maps = normal(MEASURED, N * M_OUT) / MEASURED**0.5
@@ -169,11 +169,11 @@ def conclude(numbers: Numbers) -> str:
             f"{_versus(runs, METHODS[2], 'effective rank')}, "
             f"{_versus(runs, METHODS[2], 'nuclear norm')} and {_versus(runs, METHODS[2], 'error')}."
         )
-    kept = [_share(numbers[task]) for task in TASKS]
+    shares = [_share(numbers[task]) for task in TASKS]
     return (
         " ".join(parts) + f" (±: 95 % interval of the difference to W alone, {numbers['seeds']} "
         f"seeds.) Of the fall in effective rank that small factors bring, the start at the "
-        f"identity keeps {kept[0]:.0%} in completion and {kept[1]:.0%} in sensing."
+        f"identity keeps {shares[0]:.0%} in completion and {shares[1]:.0%} in sensing."
     )
 
 

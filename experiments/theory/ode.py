@@ -185,14 +185,14 @@ def conclude(numbers: Numbers) -> str:
         scope: max((C for C, value in enumerate(values, 1) if value < EXISTS), default=0)
         for scope, values in numbers["residuals"].items()
     }
-    tested = len(numbers["residuals"]["full"])
+    count = len(numbers["residuals"]["full"])
     same = "equals" if numbers["step_difference"] < 1e-12 else "does not equal"
     ratio = _ratios(numbers)[-1]
     order = "first order, as forward Euler is" if abs(ratio - 2) < 0.05 else "not first order"
     return (
         f"The layer with M = W̃ + Δt M' {same} x + Δt g(x): relative difference "
         f"{numbers['step_difference']:.0e}. With the full matrix W̃ exists for random 3×3 kernels "
-        f"for C up to {most['full']} of the {tested} tested; one block per kernel or channel "
+        f"for C up to {most['full']} of the {count} tested; one block per kernel or channel "
         f"allows C up to {most['kernel']} and {most['channel']}, and the paper's one block per "
         f"layer only C up to {most['layer']}, as counting the equations predicts. Iterated on "
         f"diffusion with rotation, halving Δt finally divides the error by {ratio:.3f} "

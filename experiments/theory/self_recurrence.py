@@ -81,8 +81,8 @@ def build(method: str, depth: int) -> Recurrent:
     if method == METHODS[2]:
         return Recurrent(WIDTH, depth, depth)
     with torch.random.fork_rng():  # trying widths must not change the random start of the last
-        allowed = count(Recurrent(WIDTH, depth, 1))
-        fits = (w for w in range(WIDTH, 0, -1) if count(Recurrent(w, depth, depth)) <= allowed)
+        limit = count(Recurrent(WIDTH, depth, 1))
+        fits = (w for w in range(WIDTH, 0, -1) if count(Recurrent(w, depth, depth)) <= limit)
         width = next(fits)
     return Recurrent(width, depth, depth)
 

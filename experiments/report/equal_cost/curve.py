@@ -45,21 +45,25 @@ def points_of(
 ) -> list[Point]:
     """Networks that were tested; ``shots`` chooses the test of a few-shot study.
 
-    Networks of which a seed diverged are left out: the others would be a selection.
+    A network with a diverged seed is left out: its other seeds would be a biased selection.
     """
-    tested = {
+    tested_rows = {
         name: row for name, row in rows.items()
         if row.tested and not row.diverged and name in costs
     }  # fmt: skip
-    records = [(name, seed, r) for name, row in tested.items() for seed, r in row.finished.items()]
+    records = [
+        (name, seed, r) for name, row in tested_rows.items() for seed, r in row.finished.items()
+    ]
     if shots is None:
         accuracies: list[list[float]] = [[1 - r["error"]] for *_, r in records]
     else:
         accuracies = _by_episode([find_test(r, shots) for *_, r in records])
-    by_seed: dict[str, dict[int, list[float]]] = {name: {} for name in tested}
+    by_seed: dict[str, dict[int, list[float]]] = {name: {} for name in tested_rows}
     for (name, seed, _), values in zip(records, accuracies, strict=True):
         by_seed[name][seed] = [100 * value for value in values]
-    return [Point(name, row.row.title, costs[name], by_seed[name]) for name, row in tested.items()]
+    return [
+        Point(name, row.row.title, costs[name], by_seed[name]) for name, row in tested_rows.items()
+    ]
 
 
 def _by_episode(tests: Sequence[Mapping[str, Any]]) -> list[list[float]]:

@@ -122,8 +122,8 @@ def _verdict(points: list[Point]) -> str:
             if not point.is_plain and verdict(curve.excess(point)) == "above"
         ]  # fmt: skip
         parts.append(f"- {AXIS_NAMES[axis]}: {'; '.join(above) or 'none'}")
-    listed = "\n".join(parts)
-    return f"{_ABOVE}\n\n{listed}"
+    lines = "\n".join(parts)
+    return f"{_ABOVE}\n\n{lines}"
 
 
 def _amount(axis: str, cost: float) -> str:
