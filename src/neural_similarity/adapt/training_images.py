@@ -54,8 +54,8 @@ class TrainingImages:
 
     def pixels(self, rows: Tensor) -> Tensor:
         """uint8 ``(n, C, S, S)``: the images of these rows, at the backbone's input size."""
-        chosen = [self.images[row] for row in rows.tolist()]
-        return read_all(chosen, self.backbone.preprocessing)
+        images = [self.images[row] for row in rows.tolist()]
+        return read_all(images, self.backbone.preprocessing)
 
     def subset(self, rows: Tensor, labels: Tensor) -> TrainingImages:
         """The images in these rows, with new labels, from 0."""

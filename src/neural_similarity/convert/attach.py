@@ -71,14 +71,14 @@ def attach(
     check_name("attach", name)
     config = replace(config)  # files distinguish attachments by this object
     reshard(model)
-    chosen = _chosen_layers(model, config)
-    _refuse_second_similarity(chosen, config, name)
-    refuse_late_parameters("attach", model, chosen.values())
+    layers = _chosen_layers(model, config)
+    _refuse_second_similarity(layers, config, name)
+    refuse_late_parameters("attach", model, layers.values())
     if isinstance(config, StaticSimilarity):
-        refuse_shared_weights("attach", model, stock_weights(chosen.values()), AttachError)
-    prepared: dict[str, Any] = dict(config.prepare(chosen, name))
+        refuse_shared_weights("attach", model, stock_weights(layers.values()), AttachError)
+    prepared: dict[str, Any] = dict(config.prepare(layers, name))
     for path, similarities in prepared.items():
-        config.apply(chosen[path], similarities, name)
+        config.apply(layers[path], similarities, name)
     return set_similarity(model, name)
 
 
@@ -98,10 +98,10 @@ def _chosen_layers(
     if target is None:
         model = unwrapped(model)
         target = getattr(model, "similarity_layers", ALL_CONV)
-    chosen = select(model, target, config.exclude_modules)
+    layers = select(model, target, config.exclude_modules)
     if target == ALL_CONV and config.skips_single_taps:
-        return _without_single_taps(chosen)
-    return chosen
+        return _without_single_taps(layers)
+    return layers
 
 
 def _check_arguments(model: object, config: object) -> None:
@@ -114,13 +114,13 @@ def _check_arguments(model: object, config: object) -> None:
         )
 
 
-def _without_single_taps(chosen: dict[str, nn.Module]) -> dict[str, nn.Module]:
+def _without_single_taps(layers: dict[str, nn.Module]) -> dict[str, nn.Module]:
     single = [
         path or "model"
-        for path, module in chosen.items()
+        for path, module in layers.items()
         if isinstance(module, CONVOLUTIONS) and prod(module.kernel_size) == 1
     ]
-    others = {path: module for path, module in chosen.items() if (path or "model") not in single}
+    others = {path: module for path, module in layers.items() if (path or "model") not in single}
     if not others:
         raise AttachError(
             f"attach: expected a convolution with more than one tap, got only 1×1 kernels "
@@ -139,9 +139,9 @@ def _without_single_taps(chosen: dict[str, nn.Module]) -> dict[str, nn.Module]:
 
 
 def _refuse_second_similarity(
-    chosen: dict[str, nn.Module], config: StaticSimilarity | DynamicSimilarity, name: str
+    layers: dict[str, nn.Module], config: StaticSimilarity | DynamicSimilarity, name: str
 ) -> None:
-    for path, module in chosen.items():
+    for path, module in layers.items():
         if name in similarities_by_name(module):
             raise AttachError(
                 f"attach: expected layers without a similarity named {name!r}, got "

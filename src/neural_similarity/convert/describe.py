@@ -56,29 +56,31 @@ def describe_layers(model: nn.Module, example: Tensor) -> list[LayerSummary]:
     predicted for the samples of ``example``; their distance is over all samples and positions.
     """
     two = torch.cat((example, example))[:2]  # of one alone, M could be merged into the kernel
-    spent = {name: count // 2 for name, count in multiply_adds(model, two).items()}
+    counts = {name: count // 2 for name, count in multiply_adds(model, two).items()}
     predicted = predicted_similarities(model, example)
     seen: set[nn.Parameter] = set()
     layers = []
     for name, module in model.named_modules():
         similarities = layer_similarities(module)
         is_global = isinstance(module, PositionSimilarity)
-        if name not in spent and not similarities and not is_global:
+        if name not in counts and not similarities and not is_global:
             continue
         behind = [p for s in similarities.values() for p in s.parameters() if p not in seen]
         inner = [child for child, _ in module.named_children() if child != "parametrizations"]
         whole = bool(similarities) or is_global or not inner
-        held = [p for p in module.parameters(recurse=whole) if p not in seen]
-        seen.update(held)
+        own_parameters = [p for p in module.parameters(recurse=whole) if p not in seen]
+        seen.update(own_parameters)
         layers.append(
             LayerSummary(
                 name=name,
                 kind=stock_type(module).__name__,
                 kernel="×".join(map(str, getattr(module, "kernel_size", ()))),
                 similarity=_label(module, similarities),
-                similarity_numbers=sum(p.numel() for p in (held if is_global else behind)),
-                parameters=sum(p.numel() for p in held),
-                multiply_adds=spent.get(name, 0),
+                similarity_numbers=sum(
+                    p.numel() for p in (own_parameters if is_global else behind)
+                ),
+                parameters=sum(p.numel() for p in own_parameters),
+                multiply_adds=counts.get(name, 0),
                 distance=_distance(name, similarities, predicted),
             )
         )

@@ -101,8 +101,8 @@ def trainable_summary(model: nn.Module) -> TrainableSummary:
     merged = {
         p
         for module in model.modules()
-        for named in static_by_name(module).values()
-        for static in named.values()
+        for by_weight in static_by_name(module).values()
+        for static in by_weight.values()
         for p in static.parameters()
     }
     total = sum(p.numel() for p in model.parameters())

@@ -92,10 +92,10 @@ def merge(model: _Model, keep: bool = False) -> _Model:
 
 def merged_copy(model: _Model) -> _Model:
     """A copy of any model; its static similarities, if any, are merged."""
-    copied = copy.deepcopy(model)
-    if any(static_similarities(module) for module in copied.modules()):
-        merge(copied)
-    return copied
+    new_model = copy.deepcopy(model)
+    if any(static_similarities(module) for module in new_model.modules()):
+        merge(new_model)
+    return new_model
 
 
 def effective_state_dict(model: nn.Module) -> dict[str, Tensor]:
@@ -221,8 +221,8 @@ def remove_all(module: nn.Module, keep: bool = False) -> None:
     order = _stock_order(module, [*module._parameters, *next(iter(similarities.values()))])
     if not keep:
         forget_layer(module)
-    for named in similarities.values():
-        for similarity in named.values():
+    for by_weight in similarities.values():
+        for similarity in by_weight.values():
             if similarity.handle is not None:
                 similarity.handle.remove()
     for weight in next(iter(similarities.values())):
@@ -241,6 +241,8 @@ def remove_all(module: nn.Module, keep: bool = False) -> None:
 
 def _stock_order(module: nn.Module, names: list[str]) -> list[str]:
     """The names of the layer's parameters, in the order that they had before the attachment."""
-    orders = [s.stock_order for named in static_by_name(module).values() for s in named.values()]
+    orders = [
+        s.stock_order for by_weight in static_by_name(module).values() for s in by_weight.values()
+    ]
     order = next(filter(None, orders), ())
     return sorted(names, key=lambda name: order.index(name) if name in order else len(order))

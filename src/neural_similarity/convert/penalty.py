@@ -40,8 +40,8 @@ def keep_predictions(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, kept in zip(predicted, before, strict=True):
-            module.keeps = kept
+        for module, keeps in zip(predicted, before, strict=True):
+            module.keeps = keeps
             module.kept = None
 
 
@@ -77,7 +77,7 @@ def similarity_penalty(
         with without_autocast(next(chain(similarity.parameters(), similarity.buffers())).device):
             if isinstance(similarity, PredictedSimilarity):
                 _check_gradient(similarity)
-                M, count = _kept(similarity)
+                M, count = _kept_similarity(similarity)
                 diagonal = similarity.is_diagonal
             else:
                 numbers = {name: whole(value) for name, value in similarity.numbers.items()}
@@ -161,7 +161,7 @@ def _check_gradient(similarity: PredictedSimilarity) -> None:
         )
 
 
-def _kept(similarity: PredictedSimilarity) -> tuple[Tensor | None, int]:
+def _kept_similarity(similarity: PredictedSimilarity) -> tuple[Tensor | None, int]:
     """The M of the last forward pass with its kernel shape, taps last, and how many there are."""
     if similarity.kept is None:
         return None, 0

@@ -29,13 +29,13 @@ def select(
         if module not in inside:
             names.setdefault(module, []).append(name)
     _every_exclusion_means_something(names, exclude)
-    chosen = {
+    layers = {
         own_names[0]: module
         for module, own_names in names.items()
         if any(_is_target(name, module, target) for name in own_names)
         and not any(matches(name, exclude) for name in own_names)
     }
-    if not chosen:
+    if not layers:
         kinds = sorted({type(m).__name__ for _, m in model.named_modules() if can_attach(m)})
         raise AttachError(
             f"attach: expected at least one layer for target_modules={target!r} and "
@@ -43,7 +43,7 @@ def select(
             f"{', '.join(kinds) or 'none'}. Name some in target_modules, by suffix or with a "
             f"regular expression that matches whole names."
         )
-    return chosen
+    return layers
 
 
 def matches(name: str, pattern: str | Sequence[str]) -> bool:

@@ -31,7 +31,7 @@ class _KeptLayer:
 
 
 # By layer, so that a merged network has no attribute or module of this library.
-_kept: weakref.WeakKeyDictionary[nn.Module, _KeptLayer] = weakref.WeakKeyDictionary()
+_kept_layers: weakref.WeakKeyDictionary[nn.Module, _KeptLayer] = weakref.WeakKeyDictionary()
 
 
 def unmerge(model: _Model) -> _Model:
@@ -53,7 +53,7 @@ def unmerge(model: _Model) -> _Model:
         >>> all(torch.equal(after[key], tensor) for key, tensor in before.items())
         True
     """
-    layers = {path: module for path, module in model.named_modules() if module in _kept}
+    layers = {path: module for path, module in model.named_modules() if module in _kept_layers}
     if not layers:
         raise MergeError(
             "unmerge: expected a model merged with merge(model, keep=True), got one without kept "
@@ -62,7 +62,7 @@ def unmerge(model: _Model) -> _Model:
     for path, module in layers.items():
         _check_unchanged(path or "model", module)
     for module in layers.values():
-        _restore(module, _kept.pop(module))
+        _restore(module, _kept_layers.pop(module))
     return model
 
 
@@ -88,7 +88,7 @@ def keep_layer(
         for weight in next(iter(similarities.values()))
     }
     active = active_name(module)
-    _kept[module] = _KeptLayer(
+    _kept_layers[module] = _KeptLayer(
         cls=type(module).__bases__[0],  # below the one that parametrize made
         originals={
             # Without an active similarity the merged weight is the original, so keep a copy.
@@ -103,12 +103,12 @@ def keep_layer(
 
 def forget_layer(module: nn.Module) -> None:
     """Drop what an earlier merge remembered about a layer."""
-    _kept.pop(module, None)
+    _kept_layers.pop(module, None)
 
 
 def kept_names(model: nn.Module) -> set[str]:
     """The names of the similarities that :func:`unmerge` would restore."""
-    layers = (_kept[module] for module in model.modules() if module in _kept)
+    layers = (_kept_layers[module] for module in model.modules() if module in _kept_layers)
     return {name for layer in layers for name in layer.similarities}
 
 
@@ -119,10 +119,10 @@ def _check_unchanged(path: str, module: nn.Module) -> None:
             f"unmerge: expected layer {path!r} as merge left it, got one with a new similarity. "
             f"The model is unchanged."
         )
-    kept = _kept[module]
-    for name, original in kept.originals.items():
+    kept_layer = _kept_layers[module]
+    for name, original in kept_layer.originals.items():
         expected, weight = original, module.get_parameter(name).detach()
-        for similarities in kept.similarities.values():
+        for similarities in kept_layer.similarities.values():
             with torch.no_grad():  # those that are not active return the weight unchanged
                 expected = similarities[name](expected)
         eps = max(torch.finfo(original.dtype).eps, torch.finfo(weight.dtype).eps)
@@ -135,16 +135,16 @@ def _check_unchanged(path: str, module: nn.Module) -> None:
             )
 
 
-def _restore(module: nn.Module, kept: _KeptLayer) -> None:
+def _restore(module: nn.Module, kept_layer: _KeptLayer) -> None:
     if not parametrize.is_parametrized(module):  # by others, on other tensors
-        module.__class__ = kept.cls
-    for name, original in kept.originals.items():
+        module.__class__ = kept_layer.cls
+    for name, original in kept_layer.originals.items():
         weight = module.get_parameter(name)
         with torch.no_grad():
             weight.set_(original.to(weight))  # type: ignore[call-overload]
-        weight.requires_grad_(kept.requires_grad[name])
-        for similarities in kept.similarities.values():
+        weight.requires_grad_(kept_layer.requires_grad[name])
+        for similarities in kept_layer.similarities.values():
             similarities[name].to(weight.device, weight.dtype)
-    for similarities in kept.similarities.values():
+    for similarities in kept_layer.similarities.values():
         put_on(module, similarities)
-    activate(module, kept.active)
+    activate(module, kept_layer.active)

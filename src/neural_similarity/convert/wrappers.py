@@ -54,13 +54,13 @@ def refuse_late_parameters(where: str, model: nn.Module, layers: Collection[nn.M
 
     DDP and ``fully_shard`` handle the parameters that a model has when they are called.
     """
-    wrapped = {
+    wrapped_modules = {
         inner
         for module in model.modules()
         if isinstance(module, DistributedDataParallel)
         for inner in module.modules()
     }
-    if any(layer in wrapped for layer in layers):
+    if any(layer in wrapped_modules for layer in layers):
         raise AttachError(
             f"{where}: expected a model before DistributedDataParallel, got one after it. The "
             f"gradients of new parameters would differ between processes. Add similarities first, "

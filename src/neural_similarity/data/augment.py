@@ -165,8 +165,8 @@ def _windows(images: Tensor, augment: Augment, numbers: Tensor, flip: Tensor) ->
     if mirror:
         rows, columns = _mirrored(rows - crop, H), _mirrored(columns - crop, W)
     # Indices around a slice put the sliced axis last, which is the layout we need.
-    picked = padded[torch.arange(N)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
-    return picked.permute(0, 3, 1, 2)
+    crops = padded[torch.arange(N)[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+    return crops.permute(0, 3, 1, 2)
 
 
 def _mirrored(places: Tensor, size: int) -> Tensor:

@@ -39,11 +39,11 @@ def read_folder(
         strict: raise an error if a file cannot be decoded.
     """
     files = [(file, n) for n, name in enumerate(classes) for file in files_of_class(folder, name)]
-    listed = [(file, n) for file, n in files if file.lower().endswith(EXTENSIONS)]
+    image_files = [(file, n) for file, n in files if file.lower().endswith(EXTENSIONS)]
     _report_others(info, [file for file, _ in files if not file.lower().endswith(EXTENSIONS)])
-    if not listed:
+    if not image_files:
         raise missing(info, f"expected images in {folder}/CLASS/, got none")
-    names = [name for name, _ in listed]
+    names = [name for name, _ in image_files]
     stats = [_size_and_time(folder / name) for name in names]
     sizes = [(name, size) for name, (size, _) in zip(names, stats, strict=True)]
     times = [time for _, time in stats]
@@ -64,7 +64,7 @@ def read_folder(
     skipped = tuple(Skipped(folder / name, why) for name, why in damaged.items())
     if skipped:
         _report(info, skipped, strict)
-    images = [(name, label) for name, label in listed if name not in damaged]
+    images = [(name, label) for name, label in image_files if name not in damaged]
     return FolderSet(
         name=info.name,
         root=folder,

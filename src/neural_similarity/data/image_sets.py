@@ -95,8 +95,8 @@ class MemorySet:
 
     def subset(self, indices: Tensor | Sequence[int]) -> MemorySet:
         """The images at ``indices``, in that order, with the same classes."""
-        chosen = torch.as_tensor(indices, dtype=torch.int64)
-        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
+        rows = torch.as_tensor(indices, dtype=torch.int64)
+        return replace(self, images=self.images[rows], labels=self.labels[rows])
 
     def statistics(self) -> Statistics:
         """Mean and standard deviation of every channel of ``images / 255``.
@@ -181,9 +181,9 @@ class FolderSet:
 
     def subset(self, indices: Tensor | Sequence[int]) -> FolderSet:
         """The images at ``indices``, in that order, with the same classes."""
-        chosen = torch.as_tensor(indices, dtype=torch.int64)
-        files = tuple(self.files[i] for i in chosen.tolist())
-        return replace(self, files=files, labels=self.labels[chosen])
+        rows = torch.as_tensor(indices, dtype=torch.int64)
+        files = tuple(self.files[i] for i in rows.tolist())
+        return replace(self, files=files, labels=self.labels[rows])
 
     def statistics(self) -> Statistics:
         """ImageNet's constants, for all images.

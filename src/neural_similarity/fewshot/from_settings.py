@@ -68,5 +68,5 @@ def stored_config(folder: Path, settings: Mapping[str, Any]) -> FewShotConfig | 
     """
     if "method" in settings or (settings and not (folder / "config.json").is_file()):
         return None
-    stored = FewShotRun.open(folder).config.to_dict()
-    return FewShotConfig.from_dict({**stored, **settings})
+    stored_settings = FewShotRun.open(folder).config.to_dict()
+    return FewShotConfig.from_dict({**stored_settings, **settings})

@@ -144,10 +144,10 @@ def read_plan(
         return None
     configs = read_comparison(path, FewShotConfig)
     if configs is not None:
-        changed = {
+        new_configs = {
             n: FewShotConfig.from_dict({**c.to_dict(), **changes}) for n, c in configs.items()
         }
-        return _as_plan(changed, path)
+        return _as_plan(new_configs, path)
     config = stored_config(path, changes)
     return None if config is None else Plan(path, (PlannedRun(config.method, config, path),))
 

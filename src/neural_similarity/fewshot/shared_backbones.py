@@ -93,11 +93,11 @@ def add_backbones(configs: Mapping[str, FewShotConfig], folder: Path) -> dict[st
         runs = {PLAIN: plain, **configs, **trained}
         starts = dict.fromkeys(sharing + starting, PLAIN)
     for name, config in configs.items():
-        needed = config.build_method().starts_from
-        if needed is not None and config.backbone is None and name not in starts:
+        source_method = config.build_method().starts_from
+        if source_method is not None and config.backbone is None and name not in starts:
             usual = FewShotConfig().head_rate
-            source = replace(config, method=needed, method_options={}, head_rate=usual)
-            runs.setdefault(_source(configs, needed), source)
+            source = replace(config, method=source_method, method_options={}, head_rate=usual)
+            runs.setdefault(_source(configs, source_method), source)
     return {
         name: runs[name] if start is None else replace(runs[name], backbone=str(folder / start))
         for name, start in order_runs(runs, starts).items()
@@ -106,15 +106,15 @@ def add_backbones(configs: Mapping[str, FewShotConfig], folder: Path) -> dict[st
 
 def _start_of_method(configs: Mapping[str, FewShotConfig], name: str) -> str | None:
     """The run that a run starts from because of its method."""
-    needed = configs[name].build_method().starts_from
-    if needed is None or configs[name].backbone is not None:
+    source_method = configs[name].build_method().starts_from
+    if source_method is None or configs[name].backbone is not None:
         return None
     for other, config in configs.items():
-        if config.method == needed:
+        if config.method == source_method:
             return other
     raise RunError(
-        f"order_runs: expected a run of {needed!r} for {name!r} to start from, got none. Add one, "
-        f"or give {name!r} a backbone."
+        f"order_runs: expected a run of {source_method!r} for {name!r} to start from, got none. "
+        f"Add one, or give {name!r} a backbone."
     )
 
 
@@ -139,10 +139,10 @@ def _is_plain(config: FewShotConfig) -> bool:
 
 def _starts_plain(config: FewShotConfig) -> bool:
     """Whether the method starts from another that trains a plain network."""
-    needed = config.build_method().starts_from
-    if needed is None or config.backbone is not None:
+    source_method = config.build_method().starts_from
+    if source_method is None or config.backbone is not None:
         return False
-    return _is_plain(replace(config, method=needed, method_options={}))
+    return _is_plain(replace(config, method=source_method, method_options={}))
 
 
 def _check_same(

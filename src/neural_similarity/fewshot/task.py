@@ -143,13 +143,13 @@ class FewShotTask:
         )
 
     def _source(self) -> FewShotRun | None:
-        config, needed = self.config, self.method.starts_from
+        config, source_method = self.config, self.method.starts_from
         if config.backbone is not None:
             return FewShotRun.open(config.backbone)
-        if needed is not None:
+        if source_method is not None:
             raise RunError(
                 f"fewshot: expected a backbone for {config.method!r}, got none. It starts with the "
-                f"trained network of {needed!r}. Train that first and name its run with "
+                f"trained network of {source_method!r}. Train that first and name its run with "
                 f"--backbone; `nsl fewshot --method {config.method}` and plan_runs do both."
             )
         return None

@@ -36,11 +36,11 @@ _ENDLESS = 2**53  # an episode depends only on its number, so their count costs 
 
 def load_split(config: FewShotConfig, split: str) -> MemorySet:
     """The square images of a split, in memory."""
-    loaded = load_dataset(
+    dataset = load_dataset(
         config.data, split, config.data_dir, image_size=config.image_size, strict=config.strict
     )
-    square(loaded)
-    return _in_memory(loaded)
+    square(dataset)
+    return _in_memory(dataset)
 
 
 def base_classes(config: FewShotConfig) -> tuple[MemorySet, MemorySet | None]:
@@ -165,8 +165,8 @@ class MixedLoader:
     def has_images(self, step: int) -> bool:
         """Whether a step has images."""
         generator = generator_of(self.episodes.config.seed, "images or episodes", step)
-        drawn = torch.rand((), generator=generator).item()
-        return drawn < self.image_share(step, self._steps)
+        number = torch.rand((), generator=generator).item()
+        return number < self.image_share(step, self._steps)
 
     @property
     def images(self) -> int:

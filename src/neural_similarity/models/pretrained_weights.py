@@ -97,8 +97,8 @@ class PretrainedWeights:
         own = model.state_dict()
         if model.num_classes != self.num_classes:
             prefix = f"{model.classifier_name}."
-            kept = {name: tensor for name, tensor in own.items() if name.startswith(prefix)}
-            tensors = {n: t for n, t in tensors.items() if not n.startswith(prefix)} | kept
+            classifier = {name: tensor for name, tensor in own.items() if name.startswith(prefix)}
+            tensors = {n: t for n, t in tensors.items() if not n.startswith(prefix)} | classifier
         names = tensors.keys() | own.keys()
         missing = torch.empty(0)
         unlike = {n for n in names if tensors.get(n, missing).shape != own.get(n, missing).shape}

@@ -131,8 +131,8 @@ class SimilarityParametrization(nn.Module):
         return self.layout.to_stored(effective)
 
     def extra_repr(self) -> str:
-        named = "" if self.name == DEFAULT_NAME else f"name={self.name!r}, "
-        return f"{named}structure={self.structure!r}, scope={self.scope!r}"
+        prefix = "" if self.name == DEFAULT_NAME else f"name={self.name!r}, "
+        return f"{prefix}structure={self.structure!r}, scope={self.scope!r}"
 
 
 def static_by_name(module: nn.Module) -> dict[str, dict[str, SimilarityParametrization]]:

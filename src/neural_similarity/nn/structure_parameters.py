@@ -16,10 +16,10 @@ def structure_parameters(
     """What ``structure.initial(block)`` returns, repeated for every leading index."""
     start = structure.initial(block)
     empty = nn.ParameterDict()
-    if taken := [name for name in start if hasattr(empty, name) or "." in name]:
+    if bad_names := [name for name in start if hasattr(empty, name) or "." in name]:
         raise AttachError(
             f"structure {structure.name!r}: expected names of parameters without a dot that "
-            f"nn.Module does not use itself, got {', '.join(map(repr, taken))}. Rename them in "
+            f"nn.Module does not use itself, got {', '.join(map(repr, bad_names))}. Rename them in "
             f"initial."
         )
     return nn.ParameterDict(

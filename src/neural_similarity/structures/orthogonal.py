@@ -29,9 +29,9 @@ class Orthogonal(Structure):
         return {"skew": torch.zeros(block.size * (block.size - 1) // 2)}
 
     def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
-        packed = numbers["skew"]
+        skew = numbers["skew"]
         # The exponential is not defined for half precision on every device.
-        exact = packed.float() if packed.dtype.itemsize < 4 else packed
+        exact = skew.float() if skew.dtype.itemsize < 4 else skew
         lower = lower_triangle(exact, block.size, offset=-1)
         rotation: Tensor = torch.linalg.matrix_exp(lower - lower.mT)
-        return rotation.to(packed.dtype)
+        return rotation.to(skew.dtype)

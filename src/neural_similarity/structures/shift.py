@@ -37,5 +37,5 @@ class Shift(Structure):
 
     def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
         score = numbers["score"]
-        chosen = score.detach().argmax(dim=-1, keepdim=True)
-        return straight_through(torch.zeros_like(score).scatter(-1, chosen, 1), score)
+        index = score.detach().argmax(dim=-1, keepdim=True)
+        return straight_through(torch.zeros_like(score).scatter(-1, index, 1), score)

@@ -60,6 +60,6 @@ class Sparse(Structure):
         diagonal_first = (position % (n + 1) != 0).to(torch.uint8).argsort(stable=True)
         magnitude = matrix.abs().flatten(-2)[..., diagonal_first]
         order = magnitude.argsort(dim=-1, descending=True, stable=True)
-        kept = diagonal_first[order[..., : self.kept_entries(block)]]
-        mask = torch.zeros_like(magnitude).scatter(-1, kept, 1)
+        entries = diagonal_first[order[..., : self.kept_entries(block)]]
+        mask = torch.zeros_like(magnitude).scatter(-1, entries, 1)
         return mask.reshape(matrix.shape)

@@ -182,7 +182,7 @@ class _Job:
             self.save()
         frozen = config.frozen_steps(batches)
         self.share_network(frozen)
-        saved, started = time.monotonic(), time.monotonic() - progress.seconds
+        last_save, start_time = time.monotonic(), time.monotonic() - progress.seconds
         with collect_stop_signals() as signals:
             while progress.step < total and not progress.finished:
                 epoch, start = divmod(progress.step, batches)
@@ -190,18 +190,17 @@ class _Job:
                     if frozen and progress.step == frozen:
                         self.share_network(frozen)
                     stopping = self.step(batch, total, signals)
-                    progress.seconds = time.monotonic() - started
+                    progress.seconds = time.monotonic() - start_time
                     progress.finished = progress.step == total
                     epoch_ends = progress.finished or progress.step % batches == 0
                     if progress.finished or (epoch_ends and (epoch + 1) % config.eval_every == 0):
                         self.evaluate()
-                        started = (
-                            time.monotonic() - progress.seconds
-                        )  # without the time of evaluation
-                    overdue = time.monotonic() - saved > 60 * config.checkpoint_minutes
+                        # Evaluation does not count as training time.
+                        start_time = time.monotonic() - progress.seconds
+                    overdue = time.monotonic() - last_save > 60 * config.checkpoint_minutes
                     if epoch_ends or stopping or overdue:
                         self.save()
-                        saved = time.monotonic()
+                        last_save = time.monotonic()
                     if progress.finished:
                         break
                     if stopping:

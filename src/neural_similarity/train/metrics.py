@@ -55,8 +55,8 @@ class MetricsFile:
     """Metrics as JSON lines; those after a checkpoint are dropped when a run resumes from it."""
 
     def __init__(self, path: Path, step: int) -> None:
-        kept = [line for line in self.read(path) if line["step"] <= step] if step else []
-        write_atomically(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+        lines = [line for line in self.read(path) if line["step"] <= step] if step else []
+        write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, line: dict[str, Any]) -> None:

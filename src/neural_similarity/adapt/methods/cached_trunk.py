@@ -155,15 +155,15 @@ def _finished_before(module: nn.Module, layers: Collection[str], probe: Tensor) 
     tuned = {module.get_submodule(name) for name in layers}
     calls: dict[nn.Module, int] = {}
     finished: list[nn.Module] = []
-    begun = False
+    has_begun = False
 
     def begin(part: nn.Module) -> None:
-        nonlocal begun
+        nonlocal has_begun
         calls[part] = calls.get(part, 0) + 1
-        begun = begun or part in tuned
+        has_begun = has_begun or part in tuned
 
     def end(part: nn.Module) -> None:
-        if not begun:
+        if not has_begun:
             finished.append(part)
 
     handles = []

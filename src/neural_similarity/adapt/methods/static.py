@@ -131,20 +131,22 @@ class StaticAdapter(UpperPartAdapter):
         optimiser = Adam(leaves, rates)
         best, gain = self.start, 0.0
         before = self._losses(self.start, rows, apart, strength)
-        checked = {round(steps * (check + 1) / options.checks) for check in range(options.checks)}
+        check_steps = {
+            round(steps * (check + 1) / options.checks) for check in range(options.checks)
+        }
         generator = torch.Generator().manual_seed(0)
-        for step, chosen in enumerate(self._batches(len(rows), steps, generator), 1):
-            views = torch.randint(2, chosen.shape, generator=generator)
+        for step, batch in enumerate(self._batches(len(rows), steps, generator), 1):
+            views = torch.randint(2, batch.shape, generator=generator)
             with torch.enable_grad():
-                features = self.unit_features(tensors, self.maps[views, rows[chosen]])
+                features = self.unit_features(tensors, self.maps[views, rows[batch]])
                 scores = F.linear(features, tensors[WEIGHT], tensors[BIAS])
-                losses = F.cross_entropy(scores, labels[chosen], reduction="none")
-                loss = (losses * weights[chosen].to(losses)).mean()
+                losses = F.cross_entropy(scores, labels[batch], reduction="none")
+                loss = (losses * weights[batch].to(losses)).mean()
                 # The penalty of `linear`, whose cross-entropy is a sum.
                 loss = loss + tensors[WEIGHT].square().sum() / (2 * strength * len(rows))
                 slopes = torch.autograd.grad(loss, leaves)
             optimiser.step(slopes, share=1 - (step - 1) / steps)
-            if step in checked:
+            if step in check_steps:
                 now = {name: tensors[name].detach().clone() for name in self.start}
                 gains = before - self._losses(now, rows, apart, strength)
                 if _surely_positive(gains) and gains.mean() > gain:

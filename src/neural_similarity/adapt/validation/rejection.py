@@ -90,9 +90,9 @@ def fit_rejection(
         distances.append(Rejection(means, 0.0)(features[here]))
     if not distances:
         return None
-    ordered = torch.cat(distances).sort().values
-    place = min(ceil(accept * (len(ordered) + 1)), len(ordered))
-    return Rejection(_means(features, labels, n_way), ordered[max(place, 1) - 1].item())
+    sorted_distances = torch.cat(distances).sort().values
+    place = min(ceil(accept * (len(sorted_distances) + 1)), len(sorted_distances))
+    return Rejection(_means(features, labels, n_way), sorted_distances[max(place, 1) - 1].item())
 
 
 def _means(features: Tensor, labels: Tensor, n_way: int) -> Tensor:

@@ -44,11 +44,11 @@ def compare(
     tests = [Trial(n_shot) for n_shot in shots]
     with stoppable(plan.folder, "fewshot", "--resume", "--out", plan.folder, *_shots(shots)):
         with PlanBars() as bars:
-            finished = run_plan(plan, tests, resume=resume, force=force, callback=bars)
-        tested = [one for one in finished if one.results]
+            finished_runs = run_plan(plan, tests, resume=resume, force=force, callback=bars)
+        tested_runs = [one for one in finished_runs if one.results]
         if is_first_process():
-            runs = {one.name: one.run for one in tested}
-            report_methods(runs, {one.name: one.results for one in tested}, plan.folder)
+            runs = {one.name: one.run for one in tested_runs}
+            report_methods(runs, {one.name: one.results for one in tested_runs}, plan.folder)
 
 
 def train_one(settings: dict[str, Any], out: Path | None, *, resume: bool, force: bool) -> None:
@@ -85,10 +85,10 @@ def stoppable(folder: Path, *again: object) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        begun = any((folder / name).is_file() for name in ("config.json", "comparison.json"))
+        has_begun = any((folder / name).is_file() for name in ("config.json", "comparison.json"))
         command = shlex.join(["nsl", *map(str, again)])
         if is_first_process():
-            hint = f"Continue with: {command}" if begun else "Nothing was written."
+            hint = f"Continue with: {command}" if has_begun else "Nothing was written."
             print_error(f"stopped. {hint}")
         raise typer.Exit(130) from None
 

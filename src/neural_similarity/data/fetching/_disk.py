@@ -48,8 +48,8 @@ def writing(where: str, target: Path) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = "Free some space" if full else "Choose a writable folder (--data-dir)"
         # What mkdir raises if a file is where a folder should be.
-        taken = isinstance(error, FileExistsError)
-        reason = "a file in place of its folder" if taken else error.strerror or error
+        is_taken = isinstance(error, FileExistsError)
+        reason = "a file in place of its folder" if is_taken else error.strerror or error
         raise FetchError(
             f"{where}: expected to write {target}, got: {reason}. Existing files are unchanged. "
             f"{advice}, then run the command again."

@@ -201,9 +201,9 @@ def _transfer(
             if here > most:
                 most, failures = here, 0
             if failures == len(PAUSES):
-                kept = f" The part received so far is in {target}.part." if here else ""
+                hint = f" The part received so far is in {target}.part." if here else ""
                 raise FetchError(
-                    f"fetch: expected all of {url}, got {here:,} bytes and then: {error}.{kept} "
+                    f"fetch: expected all of {url}, got {here:,} bytes and then: {error}.{hint} "
                     f"Run the command again to continue, or {_by_hand(target)}."
                 ) from error
             time.sleep(PAUSES[failures])

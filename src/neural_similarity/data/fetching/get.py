@@ -108,10 +108,10 @@ def _is_done(source: Source, file: RemoteFile, root: Path) -> bool:
     if not file.archive or not place.exists():
         return False
     if file.place == source.folders[0]:
-        lost = next(name for name in source.names if not (place / name).exists())
+        missing_name = next(name for name in source.names if not (place / name).exists())
         raise FetchError(
             f"data get: expected {place} with {', '.join(source.names)}, got one without "
-            f"{lost}. It is left as it was. Move it away, or use --force."
+            f"{missing_name}. It is left as it was. Move it away, or use --force."
         )
     return True
 

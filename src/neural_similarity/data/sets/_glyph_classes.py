@@ -92,13 +92,13 @@ def _distinct(glyphs: dict[int, list[np.ndarray]]) -> Glyphs:
     for code, images in glyphs.items():
         if len(images) < _FEWEST_FACES:
             continue
-        stacked = np.stack(images)
-        directions = _sketches(stacked)
+        stack = np.stack(images)
+        directions = _sketches(stack)
         new = (directions @ sketches[:count].T).max(1, initial=-1) <= _ALIKE
         if new.sum() < _FEWEST_FACES:
             continue
         after = count + int(new.sum())
-        drawings[count:after], sketches[count:after] = stacked[new], directions[new]
+        drawings[count:after], sketches[count:after] = stack[new], directions[new]
         characters.append(chr(code))
         faces.append(tuple(range(count, after)))
         count = after

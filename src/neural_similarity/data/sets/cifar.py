@@ -70,18 +70,18 @@ def _load(files: _Files, request: Request) -> MemorySet:
 def _load_few_shot(classes: dict[str, tuple[str, ...]], request: Request) -> MemorySet:
     """The 600 images of each class of a split, training and test images together."""
     whole = _read(CIFAR100, request, CIFAR100.train + CIFAR100.test)
-    chosen = classes[request.split]
-    unknown = sorted(set(chosen) - set(whole.classes))
+    names = classes[request.split]
+    unknown = sorted(set(names) - set(whole.classes))
     if unknown:
         raise DataError(
             f"{request.info.name}: expected the classes of CIFAR-100, got files without "
             f"{', '.join(unknown)}. The split selects classes by name. {how_to_get(request.info)}"
         )
     new = torch.full((whole.num_classes,), -1)
-    new[[whole.classes.index(name) for name in chosen]] = torch.arange(len(chosen))
+    new[[whole.classes.index(name) for name in names]] = torch.arange(len(names))
     labels = new[whole.labels]
     rows = torch.argsort(labels, stable=True)[(labels < 0).sum() :]
-    return MemorySet.of(request.info.name, whole.images[rows], labels[rows], chosen)
+    return MemorySet.of(request.info.name, whole.images[rows], labels[rows], names)
 
 
 def _read(files: _Files, request: Request, batches: Iterable[str]) -> MemorySet:

@@ -75,13 +75,13 @@ def _classes_of(whole: MemorySet, split: str) -> MemorySet:
         bounds.append(bounds[-1] + round(share * whole.num_classes))
     bounds[-1] = whole.num_classes
     place = list(_SHARES).index(split)
-    chosen = order[bounds[place] : bounds[place + 1]].sort().values
-    rows = torch.isin(whole.labels, chosen).nonzero().flatten()
+    class_numbers = order[bounds[place] : bounds[place + 1]].sort().values
+    rows = torch.isin(whole.labels, class_numbers).nonzero().flatten()
     return replace(
         whole,
         images=whole.images[rows],
-        labels=torch.searchsorted(chosen, whole.labels[rows]),
-        classes=tuple(whole.classes[n] for n in chosen.tolist()),
+        labels=torch.searchsorted(class_numbers, whole.labels[rows]),
+        classes=tuple(whole.classes[n] for n in class_numbers.tolist()),
     )
 
 

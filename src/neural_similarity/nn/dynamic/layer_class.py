@@ -139,9 +139,9 @@ def _refuse_used_names(module: nn.Module, cls: type[DynamicLayer], where: str) -
     """Raise if the layer uses a name of dynamic layers for something else."""
     sites = cls.sites(module, None)  # type: ignore[arg-type]
     ours = {*dir(DynamicLayer), *DynamicLayer.__annotations__, *sites} - set(dir(nn.Module))
-    if used := sorted(name for name in ours if hasattr(module, name)):
+    if names := sorted(name for name in ours if hasattr(module, name)):
         raise AttachError(
-            f"{where}: expected a layer without attributes named {', '.join(used)}, got a "
+            f"{where}: expected a layer without attributes named {', '.join(names)}, got a "
             f"{type(module).__name__} that has them. Dynamic layers use these names. Rename them, "
             f"or name the layer in exclude_modules."
         )

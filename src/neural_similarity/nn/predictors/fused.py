@@ -60,7 +60,7 @@ def _takes_the_batch(norm: Any) -> bool:
 
 
 @torch.no_grad()
-def _update(norm: Any, measured: BatchStatistics) -> None:
+def _update(norm: Any, statistics: BatchStatistics) -> None:
     """The running statistics after a batch, as :class:`torch.nn.BatchNorm2d` computes them."""
     if not (norm.training and norm.track_running_stats):
         return
@@ -70,6 +70,6 @@ def _update(norm: Any, measured: BatchStatistics) -> None:
         if norm.momentum is None:
             share = 1.0 / float(norm.num_batches_tracked)
     if norm.running_mean is not None and norm.running_var is not None:
-        unbiased = measured.variance * (measured.values / (measured.values - 1))
-        norm.running_mean.mul_(1 - share).add_(measured.mean, alpha=share)
+        unbiased = statistics.variance * (statistics.values / (statistics.values - 1))
+        norm.running_mean.mul_(1 - share).add_(statistics.mean, alpha=share)
         norm.running_var.mul_(1 - share).add_(unbiased, alpha=share)

@@ -116,20 +116,20 @@ def _worthwhile() -> bool:
 def _load_library() -> None:
     """Load the library. One that cannot be loaded is built again, unless a new one failed too."""
     path, flags = _path(), _flags()
-    failed = path.with_suffix(".failed")
+    failure_mark = path.with_suffix(".failed")
     load: Any = torch.ops.load_library  # carries no types
     if _is_whole(path):
         try:
             load(str(path))
         except OSError:
-            if failed.exists():  # or every process would spend its time building
+            if failure_mark.exists():  # or every process would spend its time building
                 raise
         else:
             return
     _build(path, flags)
-    failed.touch()
+    failure_mark.touch()
     load(str(path))
-    failed.unlink()
+    failure_mark.unlink()
 
 
 def _path() -> Path:
@@ -176,7 +176,7 @@ def _build(path: Path, flags: tuple[str, ...]) -> None:
         path,
     )
     with scratch_folder(path.parent) as scratch:
-        built = scratch / path.name
+        library = scratch / path.name
         objects = {source: scratch / f"{source.stem}.o" for source in _SOURCES.glob("*.cpp")}
         call = [*compiler, *flags, *(f"-I{directory}" for directory in include_paths())]
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # each waits for a compiler
@@ -184,12 +184,12 @@ def _build(path: Path, flags: tuple[str, ...]) -> None:
             list(pool.map(_run, calls))
         libraries = [*(f"-L{directory}" for directory in library_paths()), "-ltorch_cpu", "-lc10"]
         files = sorted(map(str, objects.values()))
-        _run([*compiler, *flags, "-shared", *files, "-o", str(built), *libraries])
-        digest = built.with_suffix(".sha256")
-        digest.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
-        for file in (built, digest):  # whatever the umask allows
+        _run([*compiler, *flags, "-shared", *files, "-o", str(library), *libraries])
+        digest = library.with_suffix(".sha256")
+        digest.write_text(hashlib.sha256(library.read_bytes()).hexdigest())
+        for file in (library, digest):  # whatever the umask allows
             file.chmod(file.stat().st_mode & ~0o022)
-        built.replace(path)
+        library.replace(path)
         digest.replace(path.with_suffix(".sha256"))
 
 

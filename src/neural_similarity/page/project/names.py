@@ -101,9 +101,9 @@ def free_path(folder: Path, stem: str, suffix: str) -> Path:
     >>> free_path(Path(__file__).parent, "names", ".py").name
     'names-2.py'
     """
-    taken = {entry.name.casefold() for entry in folder.iterdir()}
+    names = {entry.name.casefold() for entry in folder.iterdir()}
     name, number = f"{stem}{suffix}", 2
-    while name.casefold() in taken:
+    while name.casefold() in names:
         name, number = f"{stem}-{number}{suffix}", number + 1
     return folder / name
 

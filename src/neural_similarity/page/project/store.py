@@ -238,10 +238,10 @@ class Project:
 
     def _remove_copies(self) -> None:
         """Delete the copies of pictures that are no longer in the project."""
-        used = {picture.version for picture in self.listing.pictures}
+        versions = {picture.version for picture in self.listing.pictures}
         for folder in (self._small, self._large):
             for file in folder.glob("*.jpg"):
-                if file.stem not in used:
+                if file.stem not in versions:
                     file.unlink(missing_ok=True)
 
     def _check_free(self, label: str) -> None:

@@ -145,8 +145,8 @@ class Packing:
 def _zip(folder: Path, file: Path, name: str) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for path in sorted(folder.iterdir()):
-            packed = path.suffix in _PACKED
-            kind = zipfile.ZIP_STORED if packed else zipfile.ZIP_DEFLATED
+            is_packed = path.suffix in _PACKED
+            kind = zipfile.ZIP_STORED if is_packed else zipfile.ZIP_DEFLATED
             archive.write(path, f"{name}/{path.name}", kind)
 
 

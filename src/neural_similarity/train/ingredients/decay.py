@@ -57,8 +57,8 @@ def _filters(model: nn.Module) -> set[nn.Parameter]:
     for module in model.modules():
         if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) and module not in others:
             # With a static similarity the weight has another name.
-            named = ("weight", "parametrizations.weight.original")
-            filters |= {p for name, p in module.named_parameters() if name in named}
+            names = ("weight", "parametrizations.weight.original")
+            filters |= {p for name, p in module.named_parameters() if name in names}
     return filters
 
 
