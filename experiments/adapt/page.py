@@ -52,7 +52,11 @@ def write_page(results: Path, docs: Path = _DOCS) -> list[Path]:
 
 def page_text(studies: list[Study]) -> str:
     parts = ["# Which way to adapt is best?", *map(paragraph, _START.split("\n\n"))]
-    parts += [f"![Ways to adapt compared with linear]({_PICTURE})", _verdict(studies)]
+    parts += [
+        f"![Ways to adapt compared with linear]({_PICTURE})",
+        f"The picture shows `{studies[0].backbone}`; all numbers are in the tables.",
+        _verdict(studies),
+    ]
     for study in studies:
         name = f"{study.pool[0].upper()}{study.pool[1:]}"
         parts.append(f"## {name}, {study.backbone}, {study.image_size} pixels\n")

@@ -19,7 +19,8 @@ _REFERENCE = "linear"
 
 
 def draw_shots(studies: Sequence[Study], file: Path) -> None:
-    """A column of panels for every study, a row for every number of ways."""
+    """A column of panels for every study of the first network, a row for every number of ways."""
+    studies = [study for study in studies if study.backbone == studies[0].backbone]
     ways = sorted({way for study in studies for way, _ in study.cells})
     shots = sorted({shot for study in studies for _, shot in study.cells})
     with style.figure(2.9 * len(studies) + 0.6, 2.6 * len(ways) + 0.8) as picture:

@@ -47,9 +47,10 @@ HEADLINES = (
 )  # fmt: skip
 
 _LEGEND = """
-± is the 95 % interval of the paired difference. It is bold if it is over seeds and does not contain
-zero. For birds and cars it is over random tasks from the same 400 photographs, and says nothing
-about others. Some of these classes were used to choose settings, or are in ImageNet.
+± is the 95 % interval of the paired difference. A difference is bold if its interval is over seeds
+and does not contain zero. For birds and cars it is over random tasks from the same 400 photographs,
+and says nothing about others. Some of these classes were used to choose settings, or are in
+ImageNet.
 """
 
 

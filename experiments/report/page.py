@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .. import markdown
 from ..tables.registry import TABLES
+from .claims import claims_text
 from .row_results import RowResults
 from .table_text import longer, pairs_text, short_text
 
@@ -70,6 +71,7 @@ def page_text(
             f"report`: do not edit it."
         ),
         _COMMANDS.strip(),
+        *claims_text(tables),
         *equal_cost,
     ]
     for name in ON_PAGE:
@@ -87,7 +89,7 @@ def _table_text(name: str, rows: Mapping[str, RowResults], budget: str) -> Itera
     yield markdown.paragraph(f"Table {table.number}. Our training: {table.budgets[budget]}.")
     yield short_text(table, rows)
     yield from pairs_text(table, rows, brief=True)
-    if notes := table.notes_at(budget):
+    if notes := table.notes_at(budget, [name for name, row in rows.items() if row.by_seed]):
         yield markdown.paragraph(" ".join(notes))
 
 

@@ -23,6 +23,11 @@ _DASHES = {
     "cnn-plus": "--", "static-unconstrained": "--", "dynamic-unconstrained": "--",
     "cnn-lower-rate": ":", "dynamic-lower-rate": ":", "cnn-plus-lower-rate": "-.",
 }  # fmt: skip
+_SHORT_NAMES = {
+    "ridge": "R2D2", "baseline-pp": "Baseline++", "wide-time": "finetune, twice the filters",
+    "wide-parameters": "finetune, wider", "finetune-as-meta": "finetune, inner steps",
+    "meta-static-small": "meta-static, rate 0.02", "proto-pretrained": "proto, pretrained",
+}  # fmt: skip
 _DPI = 100  # small files, as these pictures are in the repository
 _NAME, _ASIDE, _LINE = 95, 14, 11  # in points: width of a name, gap before it, its height
 
@@ -144,8 +149,9 @@ def _name_points(axes: Axes, points: Sequence[Point]) -> None:
         heights = spread([on_paper[place][1] for place in crowd], _LINE)
         for place, height in zip(crowd, heights, strict=True):
             point, (x, y) = points[place], on_paper[place]
+            name = point.comparison.row.name
             axes.annotate(
-                point.comparison.row.name, (point.x, point.ours.mean), (right - x, height - y),
+                _SHORT_NAMES.get(name, name), (point.x, point.ours.mean), (right - x, height - y),
                 textcoords="offset points", fontsize=8, va="center", color=point.colour,
                 arrowprops={"arrowstyle": "-", "color": style.GREY, "linewidth": 0.5, "shrinkB": 3},
             ).set_in_layout(False)  # fmt: skip

@@ -7,7 +7,7 @@ results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ __all__ = [
     "BUDGETS",
     "SEEDS",
     "Config",
+    "Note",
     "OneStep",
     "Row",
     "Table",
@@ -104,6 +105,14 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Note:
+    """What a reader must know about some rows; a page without any of them does not need it."""
+
+    text: str
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Table:
     """A table of the paper.
 
@@ -131,8 +140,8 @@ class Table:
     paper: Mapping[str, Any]
     published: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    budget_notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str | Note, ...] = ()
+    budget_notes: Mapping[str, tuple[str | Note, ...]] = field(default_factory=dict)
     sizes: Mapping[str, float] = field(default_factory=dict)
     pairs: tuple[tuple[str, str], ...] = ()
     top5: Mapping[str, float] = field(default_factory=dict)
@@ -142,9 +151,14 @@ class Table:
         """Its number in the paper: ``"4"`` for ``table4-cifar100``."""
         return self.name.removeprefix("table").partition("-")[0]
 
-    def notes_at(self, budget: str) -> tuple[str, ...]:
-        """What a reader must know about the numbers of a budget."""
-        return (*self.notes, *self.budget_notes.get(budget, ()))
+    def notes_at(self, budget: str, rows: Container[str] | None = None) -> list[str]:
+        """What a reader must know about the numbers of a budget, if only ``rows`` are shown."""
+        notes = (*self.notes, *self.budget_notes.get(budget, ()))
+        return [
+            note if isinstance(note, str) else note.text
+            for note in notes
+            if isinstance(note, str) or rows is None or any(name in rows for name in note.rows)
+        ]
 
     def at(self, budget: str) -> Table:
         """The table with the rows that are run at this budget; most have all or none of them."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from neural_similarity.fewshot import FewShotConfig
 
-from .base import Table
+from .base import Note, Table
 from .table6_long import LONG, one_shot_rows
 from .table6_rows import few_shot_rows
 
@@ -28,7 +28,20 @@ _AT_LENGTH = (
     "200 epochs, one-cycle learning rate (the paper gives neither), on training and validation "
     "classes, except for MAML and the meta-learned rows; predictors with 64 hidden units"
 )
-_FEWER = "The static NSN is tested on the first 200 of the 600 episodes."
+_FEWER = Note(
+    "The static NSN is tested on the first 200 of the 600 episodes; its difference is over those.",
+    ("static",),
+)
+_PUBLISHED = {
+    "maml": {1: 58.9, 5: 71.5},
+    "proto": {1: 55.5, 5: 72.0},
+    "relation": {1: 55.0, 5: 69.3},
+    "ridge": {1: 60.0, 5: 76.1},
+    "maml-one-shot": {1: 58.9},
+    "proto-one-shot": {1: 55.5},
+    "relation-one-shot": {1: 55.0},
+    "ridge-one-shot": {1: 60.0},
+}
 ON_CIFAR_FS = Table(
     name="table6",
     title="Few-shot learning on CIFAR-FS, 5 ways",
@@ -43,16 +56,7 @@ ON_CIFAR_FS = Table(
     metric="accuracy",
     baseline="finetune",
     paper={},
-    published={
-        "maml": {1: 58.9, 5: 71.5},
-        "proto": {1: 55.5, 5: 72.0},
-        "relation": {1: 55.0, 5: 69.3},
-        "ridge": {1: 60.0, 5: 76.1},
-        "maml-one-shot": {1: 58.9},
-        "proto-one-shot": {1: 55.5},
-        "relation-one-shot": {1: 55.0},
-        "ridge-one-shot": {1: 60.0},
-    },
+    published=_PUBLISHED,
     budgets={
         "smoke": "three steps on glyphs, 4 episodes",
         "short": "32 filters, 10 epochs over the base classes (384,000 images: 3,000 steps of "
@@ -69,19 +73,34 @@ ON_CIFAR_FS = Table(
         "paper": f"32 filters, {_AT_LENGTH}",
     },
     notes=(
-        "The paper has no numbers on these data. Published numbers are from Bertinetto et al. "
-        "(2019), for four-layer networks, most with 64 filters, fully trained. Theirs for one shot "
-        "are of networks trained with one shot; ours are trained with five, unless the row says "
-        "one. MAML is transductive, here as there: BatchNorm uses the statistics of the episode.",
+        "The paper has no numbers on these data.",
+        Note(
+            "Published numbers are from Bertinetto et al. (2019), for four-layer networks, most "
+            "with 64 filters, fully trained. Theirs for one shot are of networks trained with one "
+            "shot; ours are trained with five, unless the row says one.",
+            tuple(_PUBLISHED),
+        ),
+        Note(
+            "MAML is transductive, here as there: BatchNorm uses the statistics of the episode.",
+            ("maml", "maml-one-shot"),
+        ),
         "† Not in the paper.",
         _FEWER,
+        Note("So is transductive finetuning.", ("transductive-finetune",)),
     ),
     budget_notes={
         "short": (
             _CHOSEN,
-            "MAML and the meta-learned rows see far fewer images: MAML 800 tasks, the static rows "
-            "400, the dynamic row 200. RelationNet has feature maps of 2×2; its authors' network, "
-            "which pools twice, would leave 6×6.",
+            Note(
+                "MAML and the meta-learned rows see far fewer images: MAML 800 tasks, the static "
+                "rows 400, the dynamic row 200.",
+                ("maml", "meta-static", "meta-static-small", "meta-static-alone", "meta-dynamic"),
+            ),
+            Note(
+                "RelationNet has feature maps of 2×2; its authors' network, which pools twice, "
+                "would leave 6×6.",
+                ("relation",),
+            ),
         ),
         "long": (_CHOSEN,),
     },
@@ -127,14 +146,21 @@ ON_MINI_IMAGENET = Table(
     },
     notes=(
         "The paper measured only its three NSNs itself; it quotes the other numbers from other "
-        "papers. It has no numbers for one shot. Its numbers for Discriminative k-shot learning "
-        "(73.90), TADAM (76.7) and LEO (77.59) are for a ResNet-34, a ResNet-12 and a ResNet-28.",
+        "papers. It has no numbers for one shot.",
+        Note(
+            "Its numbers for Discriminative k-shot learning (73.90), TADAM (76.7) and LEO (77.59) "
+            "are for a ResNet-34, a ResNet-12 and a ResNet-28.",
+            ("laplace", "tadam", "leo"),
+        ),
         _FEWER,
     ),
     budget_notes={
         "short": (
             _CHOSEN,
-            "MAML sees far fewer images, 800 tasks, and the meta-learned static NSN 400.",
+            Note(
+                "MAML sees far fewer images, 800 tasks, and the meta-learned static NSN 400.",
+                ("maml", "meta-static", "meta-static-alone"),
+            ),
         )
     },
     pairs=(("meta-static", "static"), ("dynamic-cnn9", "dynamic")),

@@ -319,7 +319,8 @@ class TestFiles:
         text = report.page.read_text()
         assert text.startswith("# Results\n\nResults of this implementation")
         assert cells(text, "Baseline CNN")[1:3] == ["30.00 (27.24 – 32.91)", "7.78"]
-        assert "diverged" not in text, "Table 1 is only in the full report"
+        assert "## The paper's claims\n" in text
+        assert TABLES["table1"].title not in text, "Table 1 is only in the full report"
         for file in (report.page, report.file, report.readme):
             for target in re.findall(r"\]\(([^)]+)\)", file.read_text()):
                 assert (file.parent / target).is_file(), (file.name, target)

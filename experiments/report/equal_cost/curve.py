@@ -119,6 +119,13 @@ class Curve:
         means = [width.accuracy.mean for width in self.widths]
         return sum(w * mean for w, mean in zip(self.weights(cost), means, strict=True))
 
+    def misfits(self) -> list[tuple[str, float]]:
+        """How far each width is above its own curve, by title."""
+        return [
+            (width.title, width.accuracy.mean - self.at(width.cost[self.axis]))
+            for width in self.widths
+        ]
+
     def seeds(self, point: Point) -> list[int]:
         """The seeds on which a network is compared: those that it shares with :meth:`beside`."""
         return _shared_seeds(point, self.beside(point).widths)

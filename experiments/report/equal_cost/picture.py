@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def draw_study(by_test: Mapping[str, Sequence[Point]], title: str, file: Path) -
         for axes in panels.flat:
             lines, names = axes.get_legend_handles_labels()
             handles |= dict(zip(names, lines, strict=True))
-        picture.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=6)
+        picture.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
         style.save(picture, file, dpi=100)
 
 
@@ -58,18 +59,43 @@ def _draw_panel(axes: Axes, points: Sequence[Point], axis: str) -> None:
         source, _, rest = point.name.partition("-")
         span = rest.partition("-")[0]
         colour = _COLOURS.get(source, style.GREY)
-        wins = not point.is_plain and verdict(curve.excess(point)) == "above"
+        wins = not point.is_plain and _wins(curve, point)
         axes.errorbar(
             [unit * point.cost[axis]], [mean], None if high is None else [high - mean],
             fmt=_MARKERS.get(span, "."), color=colour, markersize=6 if wins else 4.5,
             markerfacecolor=colour if wins or point.is_plain else "none", elinewidth=0.8,
-            label="plain" if point.is_plain else f"{source}, {span}",
+            label="plain" if point.is_plain else _kind(point),
         )  # fmt: skip
     axes.set_xscale("log")
+    _name_winners(axes, [p for p in points if not p.is_plain and _wins(curve, p)], axis)
     low, high = axes.get_xlim()
     close = high < 3 * low  # then a few round numbers would leave a single label
-    subs = (1, 1.2, 1.4, 1.6, 2, 2.5, 3, 4, 5, 6, 7, 8, 9) if close else (1, 1.5, 2, 3, 5, 7)
+    subs = (1, 1.2, 1.4, 1.6, 2, 2.5, 3, 4, 5, 6, 7, 8, 9) if close else (1, 2, 3, 5, 7)
     axes.xaxis.set_major_locator(LogLocator(subs=subs))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(axis="y")
+
+
+def _wins(curve: Curve, point: Point) -> bool:
+    return verdict(curve.excess(point)) == "above"
+
+
+def _kind(point: Point) -> str:
+    """The words of the table, without hidden units and gate."""
+    return re.sub(r", \d+ hidden units.*", "", point.title)
+
+
+def _name_winners(axes: Axes, winners: Sequence[Point], axis: str) -> None:
+    """Name the networks above the curve in the upper left corner, the best first."""
+    ordered = sorted(winners, key=lambda point: point.accuracy.mean, reverse=True)
+    for place, point in enumerate(ordered):
+        source, *rest = point.name.split("-")
+        axes.annotate(
+            ", ".join(rest), (_UNITS[axis] * point.cost[axis], point.accuracy.mean),
+            xytext=(0.25, 0.96 - 0.055 * place), textcoords="axes fraction", fontsize=8, ha="right",
+            va="center", color=_COLOURS[source],
+            arrowprops={
+                "arrowstyle": "-", "color": style.GREY, "linewidth": 0.5, "relpos": (1, 0.5)
+            },
+        )  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ... import markdown
 from ...costs import AXES, read_costs
+from ...intervals import Estimate
 from ...tables.equal_cost import STUDIES
 from ..cells import NONE, in_shots, number, signed
 from ..row_results import RowResults, read_table, shots_of
@@ -29,16 +30,18 @@ more than width. If the interval contains zero, the two are not separated. The c
 all plain networks: a parabola in log cost, or a line if there are fewer than four widths. On the
 axis of time, widths that are no better than a faster one are left out. ± is a 95 % interval over
 seeds (Student's t), and over episodes if all networks share them; on the axis of time it includes
-the error of timing, a few percent. It is not corrected for the number of
-networks. A network is compared on the seeds that it shares with the widths; the pictures show the
-curve of all seeds, which can differ slightly. In the pictures, filled, coloured symbols are
-networks with several seeds that lie above the curve by more than the interval.
+the error of timing, a few percent. With one seed it is over episodes alone, and describes that
+network, not its kind. It is not corrected for the number of networks. A network is compared on the
+seeds that it shares with the widths; the pictures show the curve of all seeds, which can differ
+slightly. In the pictures, filled, coloured symbols are networks with several seeds that lie above
+the curve by more than the interval.
 """
 _ABOVE = "Of the networks with several seeds, these are above the curve by more than the interval:"
+_MISFIT = "The plain network that is furthest from the curve, and by how much:"
 _SEEDS = """
-Networks that have more seeds than others were chosen in two ways. One M per image with 8 hidden
-units, over channels and over both, was to have five from the beginning. The others got more
-because their first seed was near or above the curve; it stays in the mean, which flatters them.
+We planned five seeds for two networks: one M per image with 8 hidden units, over channels, and over
+taps and channels. Other networks got more seeds because their first one was near or above the
+curve. That first seed stays in the mean, which flatters them.
 """
 
 
@@ -100,12 +103,12 @@ def _table(points: list[Point]) -> str:
     plain = sorted((p for p in points if p.is_plain), key=lambda p: p.cost["parameters"])
     rows = []
     for point in (*plain, *best_first(points, curves["parameters"])):
-        cells = [point.title, str(len(point.by_seed)), number(point.accuracy)]
+        cells = [point.title, str(len(point.by_seed)), number(point.accuracy, brief=True)]
         for axis in AXES:
             excess = None if point.is_plain else curves[axis].excess(point)
             cells += [
                 _amount(axis, point.cost[axis]),
-                NONE if excess is None else signed(excess),
+                NONE if excess is None else signed(excess, brief=True),
             ]
         rows.append(cells)
     return markdown.table(head, rows)
@@ -114,7 +117,7 @@ def _table(points: list[Point]) -> str:
 def _verdict(points: list[Point]) -> str:
     if not has_curve(points):
         return "There is no curve yet: it needs two plain networks."
-    parts = []
+    parts, misfits = [], []
     for axis in AXES:
         curve = Curve.of(points, axis)
         above = [
@@ -122,8 +125,11 @@ def _verdict(points: list[Point]) -> str:
             if not point.is_plain and verdict(curve.excess(point)) == "above"
         ]  # fmt: skip
         parts.append(f"- {AXIS_NAMES[axis]}: {'; '.join(above) or 'none'}")
-    lines = "\n".join(parts)
-    return f"{_ABOVE}\n\n{lines}"
+        title, gap = max(curve.misfits(), key=lambda misfit: abs(misfit[1]))
+        width = title.removeprefix("Plain, ")
+        misfits.append(f"{AXIS_NAMES[axis]} {signed(Estimate(gap, None, None, ''))} ({width})")
+    listed = "\n".join(parts)
+    return f"{_ABOVE}\n\n{listed}\n\n{_MISFIT} {'; '.join(misfits)}."
 
 
 def _amount(axis: str, cost: float) -> str:
