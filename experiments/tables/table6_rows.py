@@ -315,7 +315,7 @@ def few_shot_rows(kept_in: str, budgets: Mapping[str, FewShotConfig]) -> tuple[R
     def wide_time(base: FewShotConfig) -> FewShotConfig:
         """Finetuning, twice the filters †
 
-        At the short budget a training step takes 0.93 of the dynamic NSN's time
+        At the short budget a training step takes 1.20 of the dynamic NSN's time
         (benchmarks/README.md, wide_step).
         """
         return replace(_tuned(base), options={"width": 2 * base.options["width"]})
