@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from multiprocessing import active_children
 
 import pytest
 import torch
@@ -240,6 +241,33 @@ def test_loaders_that_cannot_be():
     for fraction in (0, 1):
         with pytest.raises(ns.DataError, match=f"between 0 and 1, got {fraction}"):
             split_validation(dataset, fraction)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # PyTorch's own
+def test_workers_are_killed_if_another_cannot_be_started(photos, monkeypatch):
+    """PyTorch forgets them, and a process that waits for them at its end would wait for ever."""
+    before, fork, calls = set(active_children()), os.fork, itertools.count()
+
+    def refuse_the_second():
+        if next(calls):
+            raise BlockingIOError("no more processes")
+        return fork()
+
+    monkeypatch.setattr(os, "fork", refuse_the_second)
+    with pytest.raises(BlockingIOError) as kept:  # so that the first worker is not garbage yet
+        next(eval_loader(photos, 3, **NORMAL, workers=2).epoch())
+    assert set(active_children()) == before
+    del kept
+
+
+def test_a_closed_loader_starts_new_workers(photos):
+    loader = eval_loader(photos, 3, **NORMAL, workers=1)
+    loader.close()  # before there are any
+    for _ in range(2):
+        next(loader.epoch())
+        (worker,) = loader._batches._iterator._workers
+        loader.close()
+        assert not worker.is_alive()
 
 
 @pytest.mark.parametrize("way", ["closed", "forgotten"])

@@ -12,8 +12,11 @@ import os
 import signal
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import active_children
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +63,8 @@ class FolderLoader:
             # get different random numbers.
             generator=torch.Generator(),
         )
-        self._stop = weakref.finalize(self, _stop_workers, self._batches, os.getpid())
+        self._process = os.getpid()
+        weakref.finalize(self, _stop_workers, self._batches, self._process)
         _LOADERS.add(self)
 
     def __len__(self) -> int:
@@ -68,16 +72,29 @@ class FolderLoader:
 
     def epoch(self, number: int = 0, start: int = 0) -> Iterator[Batch]:
         self._orders.epoch, self._orders.start = number, start
-        for result in self._batches:
+        for result in self._start():
             if isinstance(result, DataError):
                 raise result
             images, labels, numbers = result
             pixels = normalise(images, self._mean, self._std)
             yield self._noise.added(pixels, numbers, self._std), labels
 
+    def _start(self) -> Iterator[Any]:
+        """Start an epoch; the first one starts the workers too.
+
+        If that fails half-way, PyTorch forgets the workers that it has started.
+        """
+        others = set(active_children())
+        try:
+            return iter(self._batches)
+        except BaseException:
+            if getattr(self._batches, "_iterator", None) is None:
+                _kill([child for child in active_children() if child not in others])
+            raise
+
     def close(self) -> None:
-        """Stop the workers of this process."""
-        self._stop()
+        """Stop the workers of this process; the next epoch starts new ones."""
+        _stop_workers(self._batches, self._process)
 
 
 def _stop_workers(batches: DataLoader[Any], process: int) -> None:
@@ -94,6 +111,17 @@ def _stop_workers(batches: DataLoader[Any], process: int) -> None:
             for worker in iterator._workers:
                 if worker.is_alive():
                     worker.kill()
+            batches._iterator = None
+
+
+def _kill(workers: Sequence[BaseProcess]) -> None:
+    """Kill processes; PyTorch's signal handler may report one of them, once."""
+    for _ in range(2):
+        with suppress(RuntimeError):
+            for worker in workers:
+                worker.kill()
+            for worker in workers:
+                worker.join()
 
 
 _LOADERS: weakref.WeakSet[FolderLoader] = weakref.WeakSet()
