@@ -128,3 +128,21 @@ def test_the_dispatcher_takes_the_compiled_path_where_it_can() -> None:
     assert dispatch.choose(torch.zeros(1, dtype=torch.float64)) is kernels
     assert dispatch.choose(torch.zeros(1, dtype=torch.bfloat16)) is narrow
     assert dispatch.choose(torch.zeros(1, device="meta")) is panels
+
+
+def test_two_processes_that_build_at_once_both_load(monkeypatch, tmp_path) -> None:
+    """The first to end removes the mark of failure that both have made."""
+    library = tmp_path / "operators.so"
+    monkeypatch.setattr(compiled, "_path", lambda: library)
+    monkeypatch.setattr(compiled, "_build", lambda path, flags: path.touch())
+    monkeypatch.setattr(compiled, "_is_whole", lambda path: False)
+    mark, loaded = library.with_suffix(".failed"), []
+
+    def load(path: str) -> None:
+        loaded.append(path)
+        mark.unlink()  # the other process
+
+    monkeypatch.setattr(torch.ops, "load_library", load)
+    compiled._load_library()
+    assert loaded == [str(library)]
+    assert not mark.exists()

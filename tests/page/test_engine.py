@@ -12,6 +12,7 @@ from support.page_cases import COLOURS, picture, toy_backbone, write_pictures
 from neural_similarity.adapt import FewShotClassifier
 from neural_similarity.page import open_project
 from neural_similarity.page.engine import Engine, worker
+from neural_similarity.page.engine.features import Features
 from neural_similarity.page.engine.learning_curve import CurvePoint, forecast, learning_curve
 from neural_similarity.page.project import pictures
 
@@ -224,3 +225,31 @@ def test_a_page_that_opens_goes_before_learning(tmp_path, monkeypatch):
         now[0] = 110.0
         engine.defer()
         assert engine._next_lesson() == pytest.approx(103.0)
+
+
+def test_a_picture_that_was_gone_for_a_moment_is_learned(project):
+    """It is deleted between the listing and the reading, and then the deletion is undone."""
+    features = Features(toy_backbone(), project.folder)
+    batch = features.missing(project.listing)
+    (entry,) = project.delete_pictures([batch[1].id])
+    features.compute(batch)
+    assert features.missing(project.listing) == []
+    project.restore(entry)
+    (again,) = features.missing(project.listing)
+    assert again.version == batch[1].version
+    features.compute([again])
+    assert features.missing(project.listing) == []
+    assert features.trouble == {}
+
+
+def test_moves_are_listed_while_another_request_moves_pictures(project):
+    class Meanwhile:
+        @property
+        def by_id(self):
+            project.moves.add([])
+            return project.listing.by_id
+
+    pink = project.add_class("pink")
+    for name in ("red", "green"):
+        project.move_pictures([project.listing.of(name)[0].id], pink)
+    assert len(project.moves.possible(Meanwhile())) == 2

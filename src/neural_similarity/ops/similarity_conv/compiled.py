@@ -129,7 +129,7 @@ def _load_library() -> None:
     _build(path, flags)
     failure_mark.touch()
     load(str(path))
-    failure_mark.unlink()
+    failure_mark.unlink(missing_ok=True)  # another process may have built it at the same time
 
 
 def _path() -> Path:

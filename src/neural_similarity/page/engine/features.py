@@ -19,6 +19,9 @@ from ..refused import RefusedError
 __all__ = ["Examples", "Features"]
 
 
+_GONE = "The file no longer exists."
+
+
 @dataclass(frozen=True, eq=False)
 class Examples:
     """The training examples at one moment.
@@ -48,11 +51,18 @@ class Features:
     def __init__(self, backbone: FeatureExtractor, folder: Path) -> None:
         self.backbone, self.folder = backbone, folder
         self.trouble: dict[str, str] = {}
+        self._revision = 0  # of the listing in which files were last looked for
         self._cache = open_cache(backbone)
         self._pairs: dict[str, Tensor] = {}
 
     def missing(self, listing: Listing) -> list[Picture]:
-        """The pictures that still need features."""
+        """The pictures that still need features.
+
+        After a change, files that were gone are looked for again: a deletion may be undone.
+        """
+        if listing.revision != self._revision:
+            self._revision = listing.revision
+            self.trouble = {v: why for v, why in self.trouble.items() if why != _GONE}
         return [
             picture
             for picture in listing.pictures
@@ -110,7 +120,7 @@ class Features:
 def _reason(error: Exception) -> str:
     """Why a picture cannot be used, in words that the page shows."""
     if isinstance(error, FileNotFoundError):
-        return "The file no longer exists."
+        return _GONE
     if isinstance(error, RefusedError):
         return str(error)
     return "The picture cannot be read."

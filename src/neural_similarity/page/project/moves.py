@@ -51,7 +51,7 @@ class Moves:
         """The names of the moves that can be undone, at least in part."""
         return [
             name
-            for name, moves in self._moves.items()
+            for name, moves in list(self._moves.items())  # other threads move pictures
             if any(_is_there(move.picture, listing) for move in moves)
         ]
 
