@@ -124,3 +124,15 @@ def test_a_penalty_without_a_gradient_is_refused(reentrant):
         else:
             ns.similarity_penalty(conv, l1=1.0).backward()
             assert any(p.grad is not None for p in conv.predictor.parameters())
+
+
+def test_a_penalty_on_a_kernel_shape_needs_no_trained_predictor():
+    config = ns.DynamicSimilarity(ns.structures.KernelShape("diagonal"))
+    model = ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3)), config)
+    (similarity,) = (m for m in model.modules() if isinstance(m, ns.nn.PredictedSimilarity))
+    model.requires_grad_(False)
+    similarity.shape_numbers.requires_grad_(True)
+    with ns.keep_predictions(model):
+        model(torch.randn(2, 3, 5, 5))
+        ns.similarity_penalty(model, l1=1.0).backward()
+    assert similarity.shape_numbers.grad.abs().sum() > 0

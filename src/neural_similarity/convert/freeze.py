@@ -75,8 +75,8 @@ def freeze_backbone(
             otherwise. An empty list trains only the similarity.
 
     Only gradients are switched off. BatchNorm still updates its running statistics in training
-    mode: to keep them, leave the model in ``eval()`` while adapting. :func:`save_similarity` warns
-    if they have changed.
+    mode: to keep them, call :func:`freeze_statistics`. :func:`save_similarity` warns if they have
+    changed since. Load weights before, not after.
     """
     if not list(named_similarities(model)):
         raise AttachError(

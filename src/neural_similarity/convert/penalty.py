@@ -62,7 +62,7 @@ def similarity_penalty(
     averaged over samples and positions. A dynamic layer that has kept nothing does not count.
 
     Raises:
-        AttachError: there is no active similarity, no M was kept, or a layer in training mode
+        AttachError: there is no active similarity, no M was kept, or a predictor that is trained
             predicted M without recording a gradient, as in a reentrant checkpoint.
 
     Example:
@@ -149,10 +149,9 @@ def _penalty(M: Tensor, diagonal: bool, l1: float, l2: float, orthogonality: flo
 def _check_gradient(similarity: PredictedSimilarity) -> None:
     """Raise if the penalty would silently have no gradient."""
     M = similarity.kept
-    needs_gradient = torch.is_grad_enabled() and similarity.training
-    if M is None or M.requires_grad or not needs_gradient:
+    if M is None or M.requires_grad or not torch.is_grad_enabled():
         return
-    if any(parameter.requires_grad for parameter in similarity.parameters()):
+    if any(parameter.requires_grad for parameter in similarity.network.parameters()):
         raise AttachError(
             "similarity_penalty: expected an M that was predicted with a gradient, got one "
             "without. It was predicted under torch.no_grad, or in a checkpoint with "

@@ -235,9 +235,8 @@ def check_kind(where: object, what: str, settings: Mapping[str, Any], kind: str)
     got = settings.get("kind", kind)
     if got != kind:
         command = COMMANDS.get(got, got) if isinstance(got, str) else got
-        raise RunError(
-            f"{where}: expected {what} of {COMMANDS[kind]!r}, got {command!r}. {_USES[kind]}"
-        )
+        advice = _USES[kind] if got in COMMANDS else "The file is damaged, or of a newer version."
+        raise RunError(f"{where}: expected {what} of {COMMANDS[kind]!r}, got {command!r}. {advice}")
 
 
 @cache

@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..convert import freeze_backbone
+from ..convert import freeze_backbone, freeze_statistics
 from ..errors import RunError
-from ..nn.inventory import predictor_modules
 from .config import TrainConfig
 from .runs import Run, RunFolder
 from .settings import NETWORK_SETTINGS, SIMILARITY_SETTINGS, Settings
@@ -106,7 +104,4 @@ def begin_with(model: nn.Module, source: Run, classes: tuple[str, ...]) -> bool:
 def freeze(model: nn.Module, new_classifier: bool) -> None:
     """Train only the similarity and a new classifier; other BatchNorm keeps its statistics."""
     freeze_backbone(model, None if new_classifier else [])
-    inside = predictor_modules(model)
-    for module in model.modules():
-        if isinstance(module, _BatchNorm) and module not in inside:
-            module.eval()
+    freeze_statistics(model)
