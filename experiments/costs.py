@@ -41,7 +41,10 @@ from .records import RESULTS, read_record, write_record
 from .tables.base import Table
 from .tables.equal_cost import STUDIES
 
-__all__ = ["costs_file", "main", "measure", "measure_here", "read_costs", "typical_seconds"]
+__all__ = [
+    "costs_file", "main", "matching_rows", "measure", "measure_here", "read_costs",
+    "typical_seconds",
+]  # fmt: skip
 
 AXES = ("parameters", "multiply_adds", "seconds")
 TIMING_ERROR = 0.03
@@ -94,11 +97,19 @@ def _next_number(results: Path, study: str) -> int:
     return number
 
 
-def measure(
-    study: Table, rounds: int, processes: int, patterns: Sequence[str] = ("*",)
-) -> dict[str, Any]:
-    """Costs of the rows of a study that match a pattern, and the machine that measured them."""
+def matching_rows(study: Table, patterns: Sequence[str]) -> list[str]:
+    """The rows of a study that match one of some patterns; raises if there are none."""
     names = [row.name for row in study.rows if any(fnmatch(row.name, p) for p in patterns)]
+    if not names:
+        choices = ", ".join(row.name for row in study.rows)
+        raise SystemExit(
+            f"costs: expected patterns of rows among {choices}, got {', '.join(patterns)}."
+        )
+    return names
+
+
+def measure(study: Table, rounds: int, processes: int, names: Sequence[str]) -> dict[str, Any]:
+    """Costs of some rows of a study, and the machine that measured them."""
     costs = []
     for number in range(processes):  # one after the other, each a process of its own
         spawn = get_context("spawn")
@@ -185,12 +196,14 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # as the record says
+    rows = {name: matching_rows(STUDIES[name], arguments.rows) for name in arguments.studies}
     for name in arguments.studies:
         number = _next_number(arguments.results, name)
-        if number == 1 or arguments.again:
-            file = costs_file(arguments.results, name, number)
-            costs = measure(STUDIES[name], arguments.rounds, arguments.processes, arguments.rows)
-            write_record(file, costs)
+        if number > 1 and not arguments.again:
+            print(f"{name}: measured before; --again measures it anew")
+            continue
+        costs = measure(STUDIES[name], arguments.rounds, arguments.processes, rows[name])
+        write_record(costs_file(arguments.results, name, number), costs)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,10 @@ ON_CIFAR_FS = Table(
         ),
         "† Not in the paper.",
         _FEWER,
-        Note("So is transductive finetuning.", ("transductive-finetune",)),
+        Note(
+            "Transductive finetuning is tested on the first 200 of the 600 episodes too.",
+            ("transductive-finetune",),
+        ),
     ),
     budget_notes={
         "short": (

@@ -10,7 +10,14 @@ import pytest
 import torch
 
 import neural_similarity as ns
-from experiments.costs import AXES, costs_file, measure_here, read_costs, typical_seconds
+from experiments.costs import (
+    AXES,
+    costs_file,
+    matching_rows,
+    measure_here,
+    read_costs,
+    typical_seconds,
+)
 from experiments.records import RESULTS, write_record
 from experiments.report.equal_cost.curve import Curve, Point, verdict
 from experiments.report.equal_cost.headline import equal_cost_rows
@@ -153,6 +160,15 @@ def test_costs_are_those_of_the_networks():
     taps = 9 * (32**2 * (3 + 2 * 16) + 16**2 * (16 + 2 * 32) + 8**2 * (32 + 2 * 64))
     extra = costs["rows"]["image-taps-4"]["multiply_adds"] - of_plain
     assert taps < extra < 1.02 * taps  # and the predictors
+
+
+def test_patterns_choose_the_rows_to_measure():
+    study = STUDIES[CIFAR10]
+    assert matching_rows(study, ["plain-1?", "static-*"]) == [
+        "plain-12", "plain-16", "static-channel"
+    ]  # fmt: skip
+    with pytest.raises(SystemExit, match=r"patterns of rows among plain-12, .*, got plan-\*\."):
+        matching_rows(study, ["plan-*"])
 
 
 def test_costs_of_few_shot_networks():
