@@ -1,5 +1,6 @@
 """Plans: what is trained first, what is shared, and what is not repeated."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from neural_similarity.fewshot import (
     read_plan,
     run_plan,
 )
+from neural_similarity.fewshot import plan as plan_module
 from neural_similarity.fewshot.from_settings import DEMO, configs_from_settings
 from neural_similarity.train.folders import alone
 
@@ -234,3 +236,19 @@ def test_a_plan_that_somebody_carries_out_is_not_replaced(tmp_path):
             run_plan(plan, [Trial(1)], force=True)
     after = {path: path.read_bytes() for path in plan.folder.rglob("*") if path.is_file()}
     assert after == before
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_restart_that_another_machine_notices_is_one(tmp_path, monkeypatch, elsewhere):
+    """With ``force``, a plan that is taken for a new one would replace its trained runs."""
+
+    class Sums:
+        def sum(self, values):
+            return values + elsewhere
+
+    resumes = []
+    monkeypatch.setattr(plan_module, "join_world", lambda device: nullcontext(Sums()))
+    monkeypatch.setattr(plan_module, "_check", lambda plan, tests, resume: resumes.append(resume))
+    monkeypatch.setattr(plan_module, "_run", lambda *arguments: None)
+    run_plan(plan_runs(configs("proto", "nearest"), tmp_path / "all"), force=True)
+    assert resumes == [elsewhere]

@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 from io import BytesIO
 from threading import Event
+from threading import enumerate as threads
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from neural_similarity.page.engine import Engine, worker
 from neural_similarity.page.engine.features import Features
 from neural_similarity.page.engine.learning_curve import CurvePoint, forecast, learning_curve
 from neural_similarity.page.project import pictures
+from neural_similarity.page.refused import RefusedError
+from neural_similarity.page.takeaway import Packing
 
 
 @contextmanager
@@ -253,3 +256,27 @@ def test_moves_are_listed_while_another_request_moves_pictures(project):
     for name in ("red", "green"):
         project.move_pictures([project.listing.of(name)[0].id], pink)
     assert len(project.moves.possible(Meanwhile())) == 2
+
+
+def test_packing_stops_after_its_step(project, monkeypatch):
+    """A process that ends while a thread computes would be aborted."""
+    begun = Event()
+
+    def learn(packing, dataset):
+        while True:
+            begun.set()
+            packing._report({"state": "working", "step": "images", "done": 0, "total": 0})
+
+    monkeypatch.setattr(Packing, "_classifier", learn)
+    with running(project) as (engine, wait):
+        wait()
+        packing = Packing(engine)
+        packing.stop()  # nothing is running yet
+        packing = Packing(engine)
+        packing.start()
+        begun.wait()
+        packing.stop()
+        assert packing.describe(())["state"] == "failed"
+        with pytest.raises(RefusedError):
+            packing.start()
+    assert not [t for t in threads() if t.name == "nsl-teach-pack"]

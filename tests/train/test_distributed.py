@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from safetensors.torch import load_file
 from support.command import nsl_process
 from torch import nn
 
-from neural_similarity.train.distributed import synchronise_batch_norm
+from neural_similarity.errors import RunError
+from neural_similarity.train.distributed import World, synchronise_batch_norm
 
 SMALL = (
     "train", "--set", "options.width=4", "--set", "options.hidden=8", "--set", "hidden=4",
@@ -138,3 +140,30 @@ def test_synchronised_batch_norm_of_one_process_is_batch_norm(tmp_path):
         torch.testing.assert_close(plain.eval()(x), ours.eval()(x))
     finally:
         torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("error", [None, RunError("damaged")])
+def test_all_processes_get_what_the_first_one_reads(monkeypatch, error):
+    sent = []
+
+    def broadcast(answer, source, device):
+        assert source == 0
+        if sent:
+            answer[:] = sent[0]
+        else:
+            sent.append(list(answer))
+
+    def read():
+        calls.append(1)
+        if error is not None:
+            raise error
+        return [1, 2]
+
+    calls = []
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
+    for rank in (0, 1):
+        with pytest.raises(RunError, match="damaged") if error else nullcontext():
+            assert World(rank, 2).from_first(read) == [1, 2]
+    assert calls == [1]
+    with pytest.raises(RunError, match="damaged") if error else nullcontext():
+        assert World().from_first(read) == [1, 2]

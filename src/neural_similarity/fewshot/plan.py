@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from ..errors import RunError
 from ..train.distributed import World, find_device, join_world, restarted
 from ..train.folders import alone
@@ -171,7 +173,9 @@ def run_plan(
         force: replace the runs in the folder.
         callback: called with the run and every line of metrics.
     """
-    resume = resume or restarted()
+    with join_world(plan.runs[0].config.device) as world:
+        # A machine whose own processes are alive does not notice that others were started again.
+        resume = bool(world.sum(torch.tensor(float(resume or restarted()))))
     is_new = _check(plan, list(tests), resume)
     with alone(plan.folder) if plan.is_comparison and is_first_process() else nullcontext():
         if plan.is_comparison and is_first_process() and is_new:

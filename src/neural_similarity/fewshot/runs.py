@@ -122,7 +122,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
         for test, episodes in zip(map(self._complete, tests), all_episodes, strict=True):
             about = self._about(test, dataset.fingerprint, episodes.fingerprint())
             file = ResultFile(self.folder / "results" / _name(test, self.chosen()), about)
-            result = None if force else file.read()
+            result = None if force else world.from_first(file.read)
             if result is not None and world.first:
                 file.tidy()
             if result is None:

@@ -7,11 +7,11 @@ Under ``torchrun`` every process runs the same command. Gradients are averaged b
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -31,6 +31,7 @@ __all__ = [
     "synchronise_batch_norm",
 ]
 
+_Value = TypeVar("_Value")
 _joined = count()  # how often this process has joined the others
 
 
@@ -58,6 +59,22 @@ class World:
         """Wait until all processes arrive."""
         if self.size > 1:
             dist.barrier()
+
+    def from_first(self, make: Callable[[], _Value]) -> _Value:
+        """What ``make`` returns or raises in the first process; the others do not call it."""
+        if self.size == 1:
+            return make()
+        answer: list[Any] = [None, None]
+        if self.first:
+            try:
+                answer[0] = make()
+            except RunError as error:
+                answer[1] = error
+        dist.broadcast_object_list(answer, 0, device=self.device)
+        if answer[1] is not None:
+            raise answer[1]
+        value: _Value = answer[0]
+        return value
 
     def align(self, model: nn.Module) -> None:
         """Copy the first process's buffers, such as BatchNorm's running statistics, to all."""

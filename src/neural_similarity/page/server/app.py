@@ -45,6 +45,7 @@ def create_app(
     events: Events | None = None,
     once: str = "",
     limits: Limits | None = None,
+    packing: Packing | None = None,
 ) -> ASGIApp:
     """The application of one project.
 
@@ -56,9 +57,10 @@ def create_app(
         events: notifies open pages; a server closes it to stop.
         once: another token, for a single use.
         limits: how long a request body may stall.
+        packing: packs the model to take away; the caller stops it.
     """
     news = Events() if events is None else events
-    packing = Packing(engine, news.publish)
+    packing = packing or Packing(engine, news.publish)
 
     def on_change() -> None:
         engine.wake()

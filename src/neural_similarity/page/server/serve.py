@@ -18,6 +18,7 @@ from ...data.images import quietly
 from ...errors import RunError
 from ..engine import Engine
 from ..project import Project
+from ..takeaway import Packing
 from .app import create_app
 from .events import Events
 from .limits import Limits, server_config
@@ -48,8 +49,8 @@ def serve(
         token, once = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         address = f"http://{HOST}:{number}/?token="
         events, engine = Events(), Engine(project, backbone)
-        limits = Limits()
-        app = create_app(project, engine, token, number, events, once, limits)
+        limits, packing = Limits(), Packing(engine, events.publish)
+        app = create_app(project, engine, token, number, events, once, limits, packing)
         config = server_config(app, limits)
         engine.start()
         announce(address + token)
@@ -59,6 +60,7 @@ def serve(
             with suppress(KeyboardInterrupt):  # uvicorn passes the signal on after it has stopped
                 _Server(config, events).run(sockets=[listening])
         finally:
+            packing.stop()
             engine.stop()
 
 

@@ -51,6 +51,8 @@ class Packing:
         self._lock = Lock()
         self._state: dict[str, Any] = {"state": "none"}
         self._pictures: tuple[Picture, ...] = ()
+        self._thread: Thread | None = None
+        self._is_stopped = False
 
     @property
     def file(self) -> Path:
@@ -75,10 +77,18 @@ class Packing:
         if lesson is None:
             raise RefusedError("There is nothing to take away yet: teach two classes first.", 409)
         with self._lock:
-            if self._state["state"] == "working":
+            if self._is_stopped or self._state["state"] == "working":
                 raise RefusedError("The model is already being packed.", 409)
             self._state = {"state": "working", "step": "images", "done": 0, "total": 0}
-        Thread(target=self._run, args=(lesson,), name="nsl-teach-pack", daemon=True).start()
+            self._thread = Thread(target=self._run, args=(lesson,), name="nsl-teach-pack")
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End after the current step: PyTorch aborts if Python ends while it computes."""
+        with self._lock:
+            self._is_stopped = True
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self, lesson: Lesson) -> None:
         try:
@@ -138,6 +148,8 @@ class Packing:
         )
 
     def _report(self, state: dict[str, Any]) -> None:
+        if self._is_stopped and state["state"] == "working":
+            raise RefusedError("The page was closed.")
         self._state = state
         self.on_news()
 
