@@ -322,3 +322,12 @@ def test_the_guide_says_what_was_measured():
         assert len(ours.by_seed) == len(steeper_one.by_seed) == 1
         curve = Curve.of(points, axis)
         assert curve.excess(ours).mean > 0 > curve.excess(steeper_one).mean
+
+
+def test_a_network_without_costs_is_named(results):
+    costs = json.loads(costs_file(results, CIFAR10, 2).read_text())
+    del costs["rows"]["image-channels-8"]
+    write_record(costs_file(results, CIFAR10, 3), costs)
+    text = " ".join("\n".join(equal_cost_text(results, "short", "pictures")).split())
+    left_out = STUDIES[CIFAR10].row("image-channels-8").title
+    assert f"Left out, because costs were not measured: {left_out}." in text

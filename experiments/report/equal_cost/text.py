@@ -83,16 +83,23 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
                 yield f"**{words}**"
             yield _table(points)
             yield _verdict(points)
-        if diverged := _diverged(name, results, budget):
-            yield markdown.paragraph(f"Left out, because a seed diverged: {diverged}.")
+        if by_test:
+            yield from map(markdown.paragraph, _left_out(name, results, budget))
         if any(map(has_curve, by_test.values())):
             yield f"![{STUDIES[name].title}]({pictures}/{name}.png)"
     yield from variants_text(results)
 
 
-def _diverged(name: str, results: Path, budget: str) -> str:
-    rows = read_table(STUDIES[name], results, budget)
-    return "; ".join(row.row.title for row in rows.values() if row.diverged)
+def _left_out(name: str, results: Path, budget: str) -> Iterator[str]:
+    """Networks that were tested and are not in the table, with the reason."""
+    rows, costs = read_table(STUDIES[name], results, budget), read_costs(results, name)
+    diverged = [row.row.title for row in rows.values() if row.diverged]
+    tested = (row.row for row in rows.values() if row.tested and not row.diverged)
+    unmeasured = [row.title for row in tested if row.name not in costs]
+    if diverged:
+        yield f"Left out, because a seed diverged: {'; '.join(diverged)}."
+    if unmeasured:
+        yield f"Left out, because costs were not measured: {'; '.join(unmeasured)}."
 
 
 def _table(points: list[Point]) -> str:
