@@ -1,10 +1,13 @@
 """Features on disk: computed once, never wrong, and recomputed when damaged."""
 
+import errno
+
 import numpy as np
 import torch
 from PIL import Image
 from support.adapt_cases import backbone, pictures
 
+from neural_similarity import _tensor_files
 from neural_similarity.adapt.feature_cache import (
     backbone_fingerprint,
     image_fingerprint,
@@ -58,6 +61,21 @@ def test_a_damaged_file_is_computed_again(own_feature_cache):
     assert not file.exists()
     second = embed_images(backbone(), images, labels, 2, cache=cache)
     torch.testing.assert_close(second.features, first.features)
+
+
+def test_a_file_that_cannot_be_opened_now_is_kept(own_feature_cache, monkeypatch):
+    images, _ = pictures((2, 2))
+    embed_images(backbone(), images, torch.tensor([0, 0, 1, 1]), 2, cache=open_cache(backbone()))
+    (file,) = own_feature_cache.rglob("*.safetensors")
+
+    def refuse(path):
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_tensor_files, "open_regular", refuse)
+        assert len(open_cache(backbone())) == 0
+    assert file.exists()
+    assert len(open_cache(backbone())) == 4
 
 
 def test_another_network_has_another_fingerprint():

@@ -68,7 +68,9 @@ class FeatureCache:
     def _read(self, file: Path) -> None:
         try:
             pairs, _ = read_tensors(file, FileFormatError, "features")
-        except (FileFormatError, OSError):
+        except FileFormatError as error:
+            if isinstance(error.__cause__, OSError | MemoryError):
+                return  # the file may be whole: too many others are open, or the disk is away
             pairs = {}
         width = {tuple(pair.shape) for pair in (*pairs.values(), *list(self._pairs.values())[:1])}
         if (
