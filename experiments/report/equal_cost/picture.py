@@ -54,12 +54,13 @@ def _draw_panel(axes: Axes, points: Sequence[Point], axis: str) -> None:
         costs = np.geomspace(*curve.ends(), 60)
         heights = [curve.at(cost) for cost in costs]
         axes.plot(unit * costs, heights, color=style.GREY, linewidth=1.2, zorder=1)
+    winners = [p for p in points if not p.is_plain and verdict(curve.excess(p)) == "above"]
     for point in points:
         mean, high = point.accuracy.mean, point.accuracy.high
         source, _, rest = point.name.partition("-")
         span = rest.partition("-")[0]
         colour = _COLOURS.get(source, style.GREY)
-        wins = not point.is_plain and _wins(curve, point)
+        wins = point in winners
         axes.errorbar(
             [unit * point.cost[axis]], [mean], None if high is None else [high - mean],
             fmt=_MARKERS.get(span, "."), color=colour, markersize=6 if wins else 4.5,
@@ -67,7 +68,7 @@ def _draw_panel(axes: Axes, points: Sequence[Point], axis: str) -> None:
             label="plain" if point.is_plain else _kind(point),
         )  # fmt: skip
     axes.set_xscale("log")
-    _name_winners(axes, [p for p in points if not p.is_plain and _wins(curve, p)], axis)
+    _name_winners(axes, winners, axis)
     low, high = axes.get_xlim()
     close = high < 3 * low  # then a few round numbers would leave a single label
     subs = (1, 1.2, 1.4, 1.6, 2, 2.5, 3, 4, 5, 6, 7, 8, 9) if close else (1, 2, 3, 5, 7)
@@ -75,10 +76,6 @@ def _draw_panel(axes: Axes, points: Sequence[Point], axis: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(axis="y")
-
-
-def _wins(curve: Curve, point: Point) -> bool:
-    return verdict(curve.excess(point)) == "above"
 
 
 def _kind(point: Point) -> str:

@@ -108,9 +108,7 @@ def _stop_workers(batches: DataLoader[Any], process: int) -> None:
         try:
             iterator._shutdown_workers()
         finally:
-            for worker in iterator._workers:
-                if worker.is_alive():
-                    worker.kill()
+            _kill(iterator._workers)
             batches._iterator = None
 
 

@@ -217,7 +217,7 @@ class RunFolder(Generic[_Config]):
         return tuple(environment["mean"]), tuple(environment["std"])
 
     def chosen(self) -> str:
-        """Which weights to use unless told otherwise."""
+        """Which weights are used by default."""
         return "last"
 
     def example(self, count: int = 8) -> Tensor:

@@ -77,7 +77,9 @@ class Packing:
         if lesson is None:
             raise RefusedError("There is nothing to take away yet: teach two classes first.", 409)
         with self._lock:
-            if self._is_stopped or self._state["state"] == "working":
+            if self._is_stopped:
+                raise RefusedError("The page was closed.", 409)
+            if self._state["state"] == "working":
                 raise RefusedError("The model is already being packed.", 409)
             self._state = {"state": "working", "step": "images", "done": 0, "total": 0}
             self._thread = Thread(target=self._run, args=(lesson,), name="nsl-teach-pack")

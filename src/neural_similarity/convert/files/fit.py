@@ -9,15 +9,15 @@ from typing import Any
 
 from torch import nn
 
-from .. import structures
-from ..errors import AttachError, FileFormatError
-from ..nn.dynamic import DynamicLayer, DynamicSimilarity
-from ..nn.inventory import Similarity, similarities_by_name
-from ..nn.layouts import can_attach
-from ..nn.parametrization import static_by_name
-from ..nn.predictors import PredictorNetwork, predictor_class
-from .attach import other_kind
-from .file_format import Config, config_from, fingerprint, fingerprint_text
+from ... import structures
+from ...errors import AttachError, FileFormatError
+from ...nn.dynamic import DynamicLayer, DynamicSimilarity
+from ...nn.inventory import Similarity, similarities_by_name
+from ...nn.layouts import can_attach
+from ...nn.parametrization import static_by_name
+from ...nn.predictors import PredictorNetwork, predictor_class
+from ..attach import other_kind
+from .format import Config, config_from, fingerprint, fingerprint_text
 
 __all__ = ["config_of", "refuse_misfits", "similarity_of"]
 

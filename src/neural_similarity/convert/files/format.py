@@ -16,15 +16,15 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from .._io import whole_file
-from .._json import Count, Side, build, parse_json
-from .._tensor_files import check_finite, fits, read_tensors
-from ..errors import FileFormatError, NeuralSimilarityError
-from ..nn.dynamic import DynamicSimilarity
-from ..nn.inventory import Similarity
-from ..nn.layouts import kernel_layouts, stock_type
-from ..nn.parametrization import SimilarityParametrization
-from ..nn.static import StaticSimilarity
+from ..._io import whole_file
+from ..._json import Count, Side, build, parse_json
+from ..._tensor_files import check_finite, fits, read_tensors
+from ...errors import FileFormatError, NeuralSimilarityError
+from ...nn.dynamic import DynamicSimilarity
+from ...nn.inventory import Similarity
+from ...nn.layouts import kernel_layouts, stock_type
+from ...nn.parametrization import SimilarityParametrization
+from ...nn.static import StaticSimilarity
 
 __all__ = [
     "Config",

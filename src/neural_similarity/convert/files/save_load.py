@@ -12,13 +12,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..errors import AttachError, FileFormatError
-from ..nn.inventory import active_name, similarities_by_name
-from ..nn.names import DEFAULT_NAME, check_name
-from ..nn.positions import PositionSimilarity
-from ..nn.static import StaticSimilarity
-from .file_fit import config_of, refuse_misfits, similarity_of
-from .file_format import (
+from ...errors import AttachError, FileFormatError
+from ...nn.inventory import active_name, similarities_by_name
+from ...nn.names import DEFAULT_NAME, check_name
+from ...nn.positions import PositionSimilarity
+from ...nn.static import StaticSimilarity
+from ..norm_statistics import warn_of_changed_statistics
+from ..shared_weights import refuse_shared_weights, stock_weights
+from ..switch import check_attached, list_similarities, set_similarity
+from ..wrappers import is_sharded, refuse_late_parameters, reshard, unwrapped, whole
+from .fit import config_of, refuse_misfits, similarity_of
+from .format import (
     Config,
     config_from,
     fingerprint,
@@ -27,10 +31,6 @@ from .file_format import (
     tensors_of,
     write_file,
 )
-from .norm_statistics import warn_of_changed_statistics
-from .shared_weights import refuse_shared_weights, stock_weights
-from .switch import check_attached, list_similarities, set_similarity
-from .wrappers import is_sharded, refuse_late_parameters, reshard, unwrapped, whole
 
 __all__ = ["load_similarity", "save_similarity"]
 
