@@ -16,7 +16,7 @@ from ..predictors import Window
 from .at_once import conv2d_at_once
 from .base import DynamicLayer, Sites
 from .predicted import PredictedSimilarity
-from .weighted import weighted_conv2d
+from .weighted import predicted_conv2d
 
 __all__ = ["DynamicConv1d", "DynamicConv2d", "DynamicLSTMCell", "DynamicLayer", "DynamicLinear"]
 
@@ -82,7 +82,10 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
             input, guide = input[None], None if guide is None else guide[None]
         padded, padding = explicit_padding(self, input)
         window = Window(pair(self.stride), pair(padding), pair(self.dilation))
-        return self._predict(input, padded, window, guide)
+        prediction = self.prediction("predictor")
+        seen = input if prediction.sees_whole_image else padded
+        M: Tensor = prediction(seen, window, self._padded_guide(input, guide))
+        return M
 
     def forward(self, input: Tensor, guide: Tensor | None = None) -> Tensor:
         """The convolution; ``guide`` is where pairs are compared, if the predictor takes one."""
@@ -98,18 +101,17 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
             return output
         weight = prediction.shaped(self.weight)
         _check.conv_output_shape(type(self).__name__, padded, weight, None, *window, self.groups)
-        M = self._predict(input, padded, window, guide)
-        return weighted_conv2d(prediction, padded, weight, M, self.bias, window, self.groups)
+        seen = input if prediction.sees_whole_image else padded
+        return predicted_conv2d(
+            *(prediction, seen, padded, weight, self.bias, window, self.groups),
+            self._padded_guide(input, guide),
+        )
 
-    def _predict(
-        self, input: Tensor, padded: Tensor, window: Window, guide: Tensor | None
-    ) -> Tensor:
-        prediction = self.prediction("predictor")
-        if guide is not None:
-            _check.guide(type(self).__name__, input, guide)
-            guide = explicit_padding(self, guide)[0]
-        M: Tensor = prediction(input if prediction.sees_whole_image else padded, window, guide)
-        return M
+    def _padded_guide(self, input: Tensor, guide: Tensor | None) -> Tensor | None:
+        if guide is None:
+            return None
+        _check.guide(type(self).__name__, input, guide)
+        return explicit_padding(self, guide)[0]
 
 
 class DynamicConv1d(DynamicLayer, nn.Conv1d):
@@ -137,8 +139,9 @@ class DynamicConv1d(DynamicLayer, nn.Conv1d):
         row = padded.unsqueeze(2)  # an image of one row
         weight = prediction.shaped(self.weight).unsqueeze(2)
         _check.conv_output_shape(type(self).__name__, row, weight, None, *window, self.groups)
-        M = prediction(input.unsqueeze(2) if prediction.sees_whole_image else row, window)
-        return weighted_conv2d(prediction, row, weight, M, self.bias, window, self.groups)[:, :, 0]
+        seen = input.unsqueeze(2) if prediction.sees_whole_image else row
+        output = predicted_conv2d(prediction, seen, row, weight, self.bias, window, self.groups)
+        return output[:, :, 0]
 
 
 class DynamicLinear(DynamicLayer, nn.Linear):

@@ -120,11 +120,21 @@ class PredictedSimilarity(nn.Module):
         taps, outputs = self.block.size, self.start.numel()
         return network.diagonal(input, self.residual, over, taps, outputs)
 
+    def factors(
+        self, input: Tensor, window: Window = _WHOLE, guide: Tensor | None = None
+    ) -> Tensor:
+        """What M is the product of, over channels or both: ``(N, S or K + S, *positions)``."""
+        predicted = self._predicted(input, window, guide)
+        return predicted + self.start.reshape(-1, *(1 for _ in predicted.shape[2:]))
+
+    def spread(self, factors: Tensor) -> Tensor:
+        """M from its factors: ``(N, S·K, *positions)``."""
+        return spread_factors(factors, self.span.over, self.block.size)
+
     def _similarity(self, predicted: Tensor) -> Tensor:
         batch, positions = predicted.shape[0], predicted.shape[2:]
         if not self.span.is_papers:
-            factors = predicted + self.start.reshape(-1, *(1 for _ in positions))
-            return spread_factors(factors, self.span.over, self.block.size)
+            return self.spread(predicted + self.start.reshape(-1, *(1 for _ in positions)))
         if self.inner.has_free_entries:
             start = self.start
             numbers = predicted + start.reshape(-1, *(1 for _ in positions))

@@ -8,15 +8,51 @@ from torch import Tensor
 from ... import _check
 from ..._autocast import is_autocast_enabled
 from ...ops import similarity_conv2d
+from ...ops.factored_similarity import ConvSettings, can_factor, factored_conv2d
 from ...ops.modes import exported
 from ...ops.similarity_conv import runs_compiled
-from ..predictors import Window
+from ..plain_calls import called_plainly
+from ..predictors import ImageLayers, Window
 from .predicted import PredictedSimilarity
 
-__all__ = ["weighted_conv2d"]
+__all__ = ["predicted_conv2d"]
 
 
-def weighted_conv2d(
+def predicted_conv2d(
+    prediction: PredictedSimilarity,
+    seen: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    window: Window,
+    groups: int,
+    guide: Tensor | None = None,
+) -> Tensor:
+    """The convolution of ``input`` with the M that is predicted from ``seen`` and the guide."""
+    if not _keeps_factors(prediction, input, weight):
+        M: Tensor = prediction(seen, window, guide)
+        return _weighted(prediction, input, weight, M, bias, window, groups)
+    factors = prediction.factors(seen, window, guide)
+    settings = ConvSettings(*window, groups)
+    if not can_factor(input, weight, factors, settings):
+        M = prediction.spread(factors)
+        return _weighted(prediction, input, weight, M, bias, window, groups)
+    output = factored_conv2d(input, weight, factors, settings)
+    return output if bias is None else output + bias.to(output.dtype)[:, None, None]
+
+
+def _keeps_factors(prediction: PredictedSimilarity, input: Tensor, weight: Tensor) -> bool:
+    """Whether the convolution may take the factors of M: nobody sees M itself."""
+    if prediction.span.over not in ("channels", "both") or prediction.keeps:
+        return False
+    if prediction.diagonals != input.shape[1] or isinstance(prediction.network, ImageLayers):
+        return False
+    # A subclass or a hook may do something else.
+    plain = type(prediction) is PredictedSimilarity and called_plainly(prediction)
+    return plain and runs_compiled(input, weight)
+
+
+def _weighted(
     prediction: PredictedSimilarity,
     input: Tensor,
     weight: Tensor,

@@ -59,12 +59,15 @@ class Kernels:
     """The functions of the compiled library, float32 and float64, on the CPU.
 
     ``predictor_forward`` and ``predictor_backward`` belong to ``ops/sphere_predictor.py``, those
-    with the prefix ``image`` to ``ops/image_similarity.py``, those with ``episode`` to
-    ``ops/episode_chain.py``, and the other four to ``ops/folded_predictor.py``.
+    with the prefix ``factored`` to ``ops/factored_similarity.py``, with ``image`` to
+    ``ops/image_similarity.py``, with ``episode`` to ``ops/episode_chain.py``, and the other four to
+    ``ops/folded_predictor.py``.
     """
 
     forward: Callable[..., Any]
     backward: Callable[..., Any]
+    factored_forward: Callable[..., Any]
+    factored_backward: Callable[..., Any]
     predictor_forward: Callable[..., Any]
     predictor_backward: Callable[..., Any]
     image_predictor_forward: Callable[..., Any]

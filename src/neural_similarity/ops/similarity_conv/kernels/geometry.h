@@ -33,19 +33,23 @@ struct Geometry {
   int64_t factor_h, factor_w;    // the map of similarities: the output's sides, or 1 for all
   int64_t lanes;                 // factors per tap, see lanes_of
   bool full;                     // a K x K similarity per position rather than K
+  bool factored;                 // a factor per channel, times one per tap if there are any
+  int64_t tap_factors;           // of a factored similarity: K, or 0; they come first
   bool shared;                   // one similarity for the whole batch
   bool taps_last;                // in the memory of the similarity's gradient
   bool dense;                    // and the similarity itself is in that order, without gaps
 
   int64_t taps() const { return kernel_h * kernel_w; }
-  int64_t factors() const { return taps() * (full ? taps() : lanes); }  // of one position
+  int64_t factors() const {                                             // of one position
+    return factored ? tap_factors + channels : taps() * (full ? taps() : lanes);
+  }
   int64_t places() const { return out_h * out_w; }                      // positions per sample
   int64_t entries() const { return taps() * (full ? taps() : similarity_groups); }
-  bool per_image() const { return factor_h == 1 && factor_w == 1; }
+  bool per_image() const { return factor_h == 1 && factor_w == 1 && !factored; }
   // Whether one entry of the similarity serves several positions, and sums their gradients.
   bool collects() const { return shared || factor_h != out_h || factor_w != out_w; }
   // Whether the factors of a position are adjacent, as a worker needs them: no copy is needed.
-  bool in_place() const { return dense && !collects() && (full || lanes == 1); }
+  bool in_place() const { return dense && !collects() && (full || factored || lanes == 1); }
   int64_t group_channels() const { return channels / groups; }
   int64_t group_outputs() const { return outputs / groups; }
 
@@ -95,14 +99,10 @@ int64_t output_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad, i
   return span < 0 ? 0 : span / stride + 1;
 }
 
-Geometry geometry_of(const Tensor& input, const Tensor& weight, const Tensor& similarity,
-                     IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups,
-                     int64_t similarity_groups) {
+// The sizes of the convolution, without the similarity.
+Geometry convolution_of(const Tensor& input, const Tensor& weight, IntArrayRef stride,
+                        IntArrayRef padding, IntArrayRef dilation, int64_t groups) {
   TORCH_CHECK(input.dim() == 4 && weight.dim() == 4, "input and weight must have 4 axes");
-  TORCH_CHECK(similarity.dim() == 4 || similarity.dim() == 5, "similarity must have 4 or 5 axes");
-  TORCH_CHECK(input.scalar_type() == weight.scalar_type() &&
-                  input.scalar_type() == similarity.scalar_type(),
-              "input, weight and similarity must have one dtype");
   Geometry g{};
   g.batch = input.size(0), g.channels = input.size(1);
   g.height = input.size(2), g.width = input.size(3);
@@ -113,6 +113,23 @@ Geometry geometry_of(const Tensor& input, const Tensor& weight, const Tensor& si
   g.dilation_h = dilation[0], g.dilation_w = dilation[1];
   g.out_h = output_size(g.height, g.kernel_h, g.stride_h, g.pad_h, g.dilation_h);
   g.out_w = output_size(g.width, g.kernel_w, g.stride_w, g.pad_w, g.dilation_w);
+  TORCH_CHECK(groups > 0 && g.channels == weight.size(1) * groups && g.outputs % groups == 0,
+              "weight and groups do not fit the input");
+  return g;
+}
+
+void check_types(const Tensor& input, const Tensor& weight, const Tensor& similarity) {
+  TORCH_CHECK(input.scalar_type() == weight.scalar_type() &&
+                  input.scalar_type() == similarity.scalar_type(),
+              "input, weight and similarity must have one dtype");
+}
+
+Geometry geometry_of(const Tensor& input, const Tensor& weight, const Tensor& similarity,
+                     IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation, int64_t groups,
+                     int64_t similarity_groups) {
+  TORCH_CHECK(similarity.dim() == 4 || similarity.dim() == 5, "similarity must have 4 or 5 axes");
+  check_types(input, weight, similarity);
+  Geometry g = convolution_of(input, weight, stride, padding, dilation, groups);
   g.full = similarity.dim() == 5;
   g.shared = similarity.size(0) == 1;
   g.taps_last = has_taps_last(similarity);
@@ -120,8 +137,6 @@ Geometry geometry_of(const Tensor& input, const Tensor& weight, const Tensor& si
   g.similarity_groups = similarity_groups;
   g.factor_h = similarity.size(-2), g.factor_w = similarity.size(-1);
   g.lanes = lanes_of(g.channels, similarity_groups, input.element_size());
-  TORCH_CHECK(groups > 0 && g.channels == weight.size(1) * groups && g.outputs % groups == 0,
-              "weight and groups do not fit the input");
   TORCH_CHECK(similarity_groups > 0 && g.channels % similarity_groups == 0 &&
                   (groups % similarity_groups == 0 || similarity_groups % groups == 0),
               "similarity_groups do not fit the channels and groups");
@@ -131,6 +146,24 @@ Geometry geometry_of(const Tensor& input, const Tensor& weight, const Tensor& si
                     similarity.size(2) == g.taps()
               : similarity.size(1) == similarity_groups * g.taps());
   TORCH_CHECK(fits, "similarity does not fit the geometry");
+  return g;
+}
+
+// With a factor for each channel and, unless there are none, one for each tap before them; at every
+// position, and with the factors of a position adjacent in memory.
+Geometry factored_geometry(const Tensor& input, const Tensor& weight, const Tensor& factors,
+                           IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
+                           int64_t groups) {
+  check_types(input, weight, factors);
+  Geometry g = convolution_of(input, weight, stride, padding, dilation, groups);
+  g.factored = g.taps_last = g.dense = true;
+  g.similarity_groups = g.lanes = g.channels;
+  g.factor_h = g.out_h, g.factor_w = g.out_w;
+  TORCH_CHECK(factors.dim() == 4 && !g.depthwise(), "factors must have 4 axes, kernels several");
+  g.tap_factors = factors.size(1) == g.channels ? 0 : g.taps();
+  TORCH_CHECK(factors.sizes() == IntArrayRef({g.batch, g.factors(), g.out_h, g.out_w}) &&
+                  factors.permute({0, 2, 3, 1}).is_contiguous(),
+              "factors do not fit the geometry");
   return g;
 }
 

@@ -2,6 +2,7 @@
 //
 //   y[n,o,l] = sum_c sum_i sum_j W[o,c,i] * M[n,i,j,l] * X[n,c,j,l]      (full)
 //   y[n,o,l] = sum_c sum_k       W[o,c,k] * m[n,s,k,l] * X[n,c,k,l]      (diagonal, s group of c)
+//   y[n,o,l] = sum_c sum_k       W[o,c,k] * b[n,k,l] * a[n,c,l] * X[n,c,k,l]          (factored)
 //
 // How it is made fast.  A plain convolution is a matrix product whose left factor, the patches, is
 // never stored.  Here the patches are weighted by the similarity first, so a *panel* of them is
@@ -54,13 +55,10 @@ at::MemoryFormat result_format(const Geometry& g, const Tensor& input) {
   return takes_planar(g) ? format_of(input) : at::MemoryFormat::ChannelsLast;
 }
 
-std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Tensor& input,
-                                            const Tensor& weight, const Tensor& similarity,
-                                            IntArrayRef stride, IntArrayRef padding,
-                                            IntArrayRef dilation, int64_t groups,
-                                            int64_t similarity_groups, std::array<bool, 3> mask) {
-  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups,
-                                 similarity_groups);
+using Gradients = std::tuple<Tensor, Tensor, Tensor>;
+
+Gradients gradients_of(const Geometry& g, const Tensor& grad_output, const Tensor& input,
+                       const Tensor& weight, const Tensor& similarity, std::array<bool, 3> mask) {
   TORCH_CHECK(grad_output.sizes() == IntArrayRef({g.batch, g.outputs, g.out_h, g.out_w}) &&
                   grad_output.scalar_type() == input.scalar_type(),
               "the gradient does not fit the output");
@@ -98,14 +96,8 @@ std::tuple<Tensor, Tensor, Tensor> backward(const Tensor& grad_output, const Ten
   return {gx, gw, gm};
 }
 
-}  // namespace
-
-Tensor neural_similarity::forward(const Tensor& input, const Tensor& weight,
-                                  const Tensor& similarity, IntArrayRef stride,
-                                  IntArrayRef padding, IntArrayRef dilation, int64_t groups,
-                                  int64_t similarity_groups) {
-  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups,
-                                 similarity_groups);
+Tensor output_of(const Geometry& g, const Tensor& input, const Tensor& weight,
+                 const Tensor& similarity) {
   const Tensor x = images_of(g, input);
   const bool in_place = weight.is_contiguous(at::MemoryFormat::ChannelsLast) && !g.depthwise();
   const Tensor w = in_place ? weight : weight.contiguous();
@@ -128,6 +120,48 @@ Tensor neural_similarity::forward(const Tensor& input, const Tensor& weight,
   return in_format(y, format_of(input));
 }
 
+Gradients backward(const Tensor& grad_output, const Tensor& input, const Tensor& weight,
+                   const Tensor& similarity, IntArrayRef stride, IntArrayRef padding,
+                   IntArrayRef dilation, int64_t groups, int64_t similarity_groups,
+                   std::array<bool, 3> mask) {
+  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups,
+                                 similarity_groups);
+  return gradients_of(g, grad_output, input, weight, similarity, mask);
+}
+
+// The factors of a position adjacent in memory.
+Tensor factors_last(const Tensor& factors) {
+  TORCH_CHECK(factors.dim() == 4, "factors must have 4 axes");
+  return factors.permute({0, 2, 3, 1}).contiguous().permute({0, 3, 1, 2});
+}
+
+Tensor factored_forward(const Tensor& input, const Tensor& weight, const Tensor& factors,
+                        IntArrayRef stride, IntArrayRef padding, IntArrayRef dilation,
+                        int64_t groups) {
+  const Tensor last = factors_last(factors);
+  const Geometry g = factored_geometry(input, weight, last, stride, padding, dilation, groups);
+  return output_of(g, input, weight, last);
+}
+
+Gradients factored_backward(const Tensor& grad_output, const Tensor& input, const Tensor& weight,
+                            const Tensor& factors, IntArrayRef stride, IntArrayRef padding,
+                            IntArrayRef dilation, int64_t groups, std::array<bool, 3> mask) {
+  const Tensor last = factors_last(factors);
+  const Geometry g = factored_geometry(input, weight, last, stride, padding, dilation, groups);
+  return gradients_of(g, grad_output, input, weight, last, mask);
+}
+
+}  // namespace
+
+Tensor neural_similarity::forward(const Tensor& input, const Tensor& weight,
+                                  const Tensor& similarity, IntArrayRef stride,
+                                  IntArrayRef padding, IntArrayRef dilation, int64_t groups,
+                                  int64_t similarity_groups) {
+  const Geometry g = geometry_of(input, weight, similarity, stride, padding, dilation, groups,
+                                 similarity_groups);
+  return output_of(g, input, weight, similarity);
+}
+
 TORCH_LIBRARY(neural_similarity_cpu, library) {
   library.def(
       "forward(Tensor input, Tensor weight, Tensor similarity, int[2] stride, int[2] padding, "
@@ -136,9 +170,18 @@ TORCH_LIBRARY(neural_similarity_cpu, library) {
       "backward(Tensor grad_output, Tensor input, Tensor weight, Tensor similarity, "
       "int[2] stride, int[2] padding, int[2] dilation, int groups, int similarity_groups, "
       "bool[3] mask) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "factored_forward(Tensor input, Tensor weight, Tensor factors, int[2] stride, "
+      "int[2] padding, int[2] dilation, int groups) -> Tensor");
+  library.def(
+      "factored_backward(Tensor grad_output, Tensor input, Tensor weight, Tensor factors, "
+      "int[2] stride, int[2] padding, int[2] dilation, int groups, bool[3] mask) "
+      "-> (Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(neural_similarity_cpu, CPU, library) {
   library.impl("forward", TORCH_FN(neural_similarity::forward));
   library.impl("backward", TORCH_FN(backward));
+  library.impl("factored_forward", TORCH_FN(factored_forward));
+  library.impl("factored_backward", TORCH_FN(factored_backward));
 }

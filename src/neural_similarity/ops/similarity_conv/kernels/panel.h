@@ -49,6 +49,15 @@ class Panel {
       }
       return;
     }
+    if (g_.factored) {
+      with_size(channels_, [&](auto channels) {
+        for (int64_t i = 0; i < positions.count(); ++i) {
+          weigh_factored(positions.patch(i), positions.similarity(i), x, row(i), group, first,
+                         last, channels);
+        }
+      });
+      return;
+    }
     const int64_t lane = g_.first_lane(group);
     with_channels([&](auto channels) {
       for (int64_t i = 0; i < positions.count(); ++i) {
@@ -67,6 +76,14 @@ class Panel {
       }
       return;
     }
+    if (g_.factored) {
+      with_size(channels_, [&](auto channels) {
+        for (int64_t i = begin; i < end; ++i) {
+          reverse_factored(positions, i, x, gx, wanted, group, first, last, channels);
+        }
+      });
+      return;
+    }
     const int64_t lane = g_.first_lane(group);
     with_channels([&](auto channels) {
       for (int64_t i = begin; i < end; ++i) {
@@ -83,7 +100,15 @@ class Panel {
     const int64_t channels = g_.lane_channels();
     if (channels == 1 && g_.lanes > 1) {
       f(std::integral_constant<int64_t, 1>());
-    } else if (channels == 3) {
+    } else {
+      with_size(channels, f);
+    }
+  }
+
+  // Calls f with a number of channels, as a constant if it is a usual one.
+  template <typename F>
+  static void with_size(int64_t channels, const F& f) {
+    if (channels == 3) {
       f(std::integral_constant<int64_t, 3>());
     } else if (channels == 8) {
       f(std::integral_constant<int64_t, 8>());
@@ -161,6 +186,39 @@ class Panel {
           gradient[lane] += reverse_tap(g, factors[lane], from, to, wanted.weight, channels);
           to = to ? to + channels : nullptr;
         }
+      }
+    }
+  }
+
+  // The factors of a position: one per tap, or none, then one per channel.
+  const T* of_channels(const T* factors, int64_t group) const {
+    return factors + g_.tap_factors + group * channels_;
+  }
+
+  template <typename Size>
+  void weigh_factored(Patch patch, const T* factors, const T* x, T* to, int64_t group,
+                      int64_t first, int64_t last, Size channels) const {
+    for (int64_t k = first; k < last; ++k, to += channels) {
+      scaled_channels(to, g_.tap_factors ? factors[k] : T(1), of_channels(factors, group),
+                      under(patch[k], x), channels);
+    }
+  }
+
+  template <typename Size>
+  void reverse_factored(Positions<T>& positions, int64_t i, const T* x, T* gx, Wanted wanted,
+                        int64_t group, int64_t first, int64_t last, Size channels) {
+    const Patch patch = positions.patch(i);
+    const T* factors = positions.similarity(i);
+    T* const gradient = positions.gradient(i);
+    T* const of_group = gradient + g_.tap_factors + group * channels_;
+    T* g = row(i);
+    for (int64_t k = first; k < last; ++k, g += channels) {
+      const T sum = reverse_factors(g, g_.tap_factors ? factors[k] : T(1),
+                                    of_channels(factors, group), under(patch[k], x),
+                                    wanted.input && patch[k] >= 0 ? gx + patch[k] : nullptr,
+                                    of_group, wanted.weight, channels);
+      if (g_.tap_factors) {
+        gradient[k] += sum;
       }
     }
   }

@@ -22,6 +22,9 @@ struct SimilarityView {
         sample(g.shared ? 0 : similarity.stride(0)),
         row(g.factor_h == 1 ? 0 : similarity.stride(-2)),
         column(g.factor_w == 1 ? 0 : similarity.stride(-1)) {
+    if (g.factored) {
+      return;  // used in place
+    }
     for (int64_t i = 0; i < g.taps(); ++i) {
       for (int64_t j = 0; j < g.factors() / g.taps(); ++j) {
         factor.push_back(g.full ? i * similarity.stride(1) + j * similarity.stride(2)

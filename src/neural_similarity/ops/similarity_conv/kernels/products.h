@@ -324,4 +324,57 @@ inline void reverse_channels(T* g, const T* scale, const T* x, T* gx, T* gradien
   }
 }
 
+// out[i] = scale * factors[i] * x[i]
+template <typename T, typename Size>
+inline void scaled_channels(T* out, T scale, const T* factors, const T* x, Size size) {
+  constexpr int width = Vec<T>::size();
+  const Vec<T> common(scale);
+  int64_t i = 0;
+#pragma GCC unroll 8
+  for (; i + width <= size; i += width) {
+    (common * Vec<T>::loadu(factors + i) * Vec<T>::loadu(x + i)).store(out + i);
+  }
+  for (; i < size; ++i) {
+    out[i] = scale * factors[i] * x[i];
+  }
+}
+
+// One tap backward as in reverse_tap, where channel i is multiplied by scale * factors[i]. The
+// gradients of the factors are added to `gradient`.
+template <typename T, typename Size>
+inline T reverse_factors(T* g, T scale, const T* factors, const T* x, T* gx, T* gradient,
+                         bool replace, Size size) {
+  constexpr int width = Vec<T>::size();
+  const Vec<T> common(scale);
+  Vec<T> lanes(T(0));
+  int64_t i = 0;
+#pragma GCC unroll 8
+  for (; i + width <= size; i += width) {
+    const Vec<T> upper = Vec<T>::loadu(g + i), value = Vec<T>::loadu(x + i);
+    const Vec<T> own = Vec<T>::loadu(factors + i), both = common * own;
+    const Vec<T> product = upper * value;
+    lanes = at::vec::fmadd(product, own, lanes);
+    at::vec::fmadd(product, common, Vec<T>::loadu(gradient + i)).store(gradient + i);
+    if (gx) {
+      at::vec::fmadd(both, upper, Vec<T>::loadu(gx + i)).store(gx + i);
+    }
+    if (replace) {
+      (both * value).store(g + i);
+    }
+  }
+  T sum = size >= width ? sum_of(lanes) : T(0);
+  for (; i < size; ++i) {
+    const T upper = g[i], value = x[i], both = scale * factors[i], product = upper * value;
+    sum += product * factors[i];
+    gradient[i] += product * scale;
+    if (gx) {
+      gx[i] += both * upper;
+    }
+    if (replace) {
+      g[i] = both * value;
+    }
+  }
+  return sum;
+}
+
 }  // namespace
