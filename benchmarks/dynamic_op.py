@@ -8,15 +8,32 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from neural_similarity.ops import similarity_conv2d
+from neural_similarity.ops.factored_similarity import (
+    ConvSettings,
+    factored_conv2d,
+    written_out_conv2d,
+)
 from neural_similarity.ops.similarity_conv import compiled, dispatch
 
-from .operands import DIRECTIONS, GROUPS, KINDS, SHAPES, TAPS, Function, make, plain, step
+from .operands import (
+    DIRECTIONS,
+    FACTORED,
+    GROUPS,
+    KINDS,
+    SHAPES,
+    TAPS,
+    Function,
+    make,
+    plain,
+    step,
+)
 from .timing import Timing, race
 
 NEWER_KINDS = (
@@ -34,6 +51,11 @@ def run(rounds: int) -> dict[str, list[Timing]]:
 def run_newer(rounds: int) -> dict[str, list[Timing]]:
     """One similarity per image, and groups of channels."""
     return race_kinds(NEWER_KINDS, rounds)
+
+
+def run_factored(rounds: int) -> dict[str, list[Timing]]:
+    """A factor per channel at each position, or one per channel times one per tap."""
+    return race_kinds(FACTORED, rounds)
 
 
 def race_kinds(kinds: Sequence[str], rounds: int) -> dict[str, list[Timing]]:
@@ -63,6 +85,12 @@ def contestants(
     kind: str, direction: str, tensors: tuple[Tensor, Tensor, Tensor]
 ) -> dict[str, Callable[[], object]]:
     functions: dict[str, Function] = {"plain convolution": plain}
+    if kind in FACTORED:
+        settings = ConvSettings((1, 1), (1, 1), (1, 1), 1)
+        if compiled.load() is not None:
+            functions["factors kept apart"] = partial(factored_conv2d, settings=settings)
+        functions["M written out"] = partial(written_out_conv2d, settings=settings)
+        return {name: step(direction, function, tensors) for name, function in functions.items()}
     if compiled.load() is not None:
         functions["neural-similarity, compiled"] = ours
     functions["neural-similarity, pure"] = ours

@@ -8,13 +8,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["DIRECTIONS", "GROUPS", "KINDS", "SHAPES", "TAPS", "Function", "make", "plain", "step"]
+__all__ = [
+    "DIRECTIONS",
+    "FACTORED",
+    "GROUPS",
+    "KINDS",
+    "SHAPES",
+    "TAPS",
+    "Function",
+    "make",
+    "plain",
+    "step",
+]
 
 # (batch, channels, kernels, side), 3×3 with padding 1
 SHAPES = ((128, 32, 32, 32), (128, 64, 64, 16), (128, 128, 128, 8), (32, 64, 64, 56))
 TAPS = 9
 GROUPS = 4
 KINDS = ("diagonal", "unconstrained")
+FACTORED = ("over channels", "over channels and taps")
 DIRECTIONS = ("forward", "forward and backward")
 Function = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -29,6 +41,8 @@ def make(shape: tuple[int, int, int, int], kind: str) -> tuple[Tensor, Tensor, T
     taps: tuple[int, ...] = (GROUPS * TAPS,) if "groups" in kind else (TAPS,)
     if "unconstrained" in kind:
         taps = (TAPS, TAPS)
+    if kind in FACTORED:
+        taps = (channels + (TAPS if "taps" in kind else 0),)
     positions = (1, 1) if "image" in kind else (side, side)
     return input, weight, torch.rand(batch, *taps, *positions)
 

@@ -53,6 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark("static_step", "what does an attached static similarity cost?", static_step.run),
         Benchmark("dynamic_op", "how fast is the dynamic operation?", dynamic_op.run),
         Benchmark("image_op", "and per image, or in groups of channels?", dynamic_op.run_newer),
+        Benchmark("factored_op", "and with a factor per channel?", dynamic_op.run_factored),
         Benchmark("family", "how fast are the published layers compared with unfold?", family.run),
         Benchmark("network_step", "what does a similarity cost a network?", network_step.run),
         Benchmark("inference", "and at inference, in PyTorch and as ONNX?", inference.run),
