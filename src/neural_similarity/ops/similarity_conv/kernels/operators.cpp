@@ -132,7 +132,7 @@ Gradients backward(const Tensor& grad_output, const Tensor& input, const Tensor&
 // The factors of a position adjacent in memory.
 Tensor factors_last(const Tensor& factors) {
   TORCH_CHECK(factors.dim() == 4, "factors must have 4 axes");
-  return factors.permute({0, 2, 3, 1}).contiguous().permute({0, 3, 1, 2});
+  return in_format(factors, at::MemoryFormat::ChannelsLast);
 }
 
 Tensor factored_forward(const Tensor& input, const Tensor& weight, const Tensor& factors,
