@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.dynamic_op import NEWER_KINDS
 from benchmarks.networks import SIDE
+from benchmarks.operands import FACTORED
 from benchmarks.registry import BENCHMARKS, Benchmark
 from benchmarks.run import run_benchmark
 from benchmarks.timing import Timing, race
@@ -55,7 +56,11 @@ def image_op():
     yield from operations("image_op", NEWER_KINDS)
 
 
-def operations(section, kinds):
+def factored_op():
+    yield from operations("factored_op", FACTORED, ours="factors kept apart")
+
+
+def operations(section, kinds, ours="neural-similarity, compiled"):
     """Means over the shapes by kind and contestant, then the first kind shape by shape."""
     tables = measured(section)
     ways = ("forward", "forward and backward")
@@ -66,7 +71,7 @@ def operations(section, kinds):
     shapes = [title.removeprefix(f"{kinds[0]}, forward, ") for title in tables]
     for shape in (shape for shape in shapes if shape.startswith("(")):
         by_way = [tables[f"{kinds[0]}, {way}, {shape}"] for way in ways]
-        yield [shape, *(ratio(of["neural-similarity, compiled"]) for of in by_way)]
+        yield [shape, *(ratio(of[ours]) for of in by_way)]
 
 
 def versions():
@@ -168,8 +173,8 @@ def _short(name: str) -> str:
 
 
 SECTIONS_WITH_TABLES = (
-    static_step, dynamic_op, image_op, versions, family, network_step, throughput, input_pipeline,
-    fewshot_episodes, maml_step, static_episodes, adapted, inference, wide_step,
+    static_step, dynamic_op, image_op, factored_op, versions, family, network_step, throughput,
+    input_pipeline, fewshot_episodes, maml_step, static_episodes, adapted, inference, wide_step,
 )  # fmt: skip
 
 
