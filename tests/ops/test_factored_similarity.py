@@ -91,10 +91,13 @@ def test_float32_is_as_accurate_as_with_m_written_out(name: str, over: str) -> N
         assert error <= 2 * usual + 4e-7 * true.abs().max(), name_
 
 
+@pytest.mark.parametrize("name", ["wide groups", "rgb", "whole rows"])
 @pytest.mark.parametrize("over", OVER)
 @pytest.mark.parametrize("wanted", list(itertools.product([False, True], repeat=3))[1:])
-def test_only_what_is_needed(over: str, wanted: tuple[bool, ...]) -> None:
-    case = FACTORED["wide groups"]
+def test_only_what_is_needed(name: str, over: str, wanted: tuple[bool, ...]) -> None:
+    # An image whose 24 weighted numbers fill a row of the compiled path's panel.
+    whole_rows = Geometry(2, 3, 5, (6, 9), (2, 4), padding=(1, 2))
+    case = whole_rows if name == "whole rows" else FACTORED[name]
     ours = [t.detach().requires_grad_(w) for t, w in zip(operands(case, over), wanted, strict=True)]
     leaves = [t for t in ours if t.requires_grad]
     found = everything(factored_conv2d(*ours, settings(case)), leaves)

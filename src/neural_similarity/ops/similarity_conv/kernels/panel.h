@@ -198,6 +198,16 @@ class Panel {
   template <typename Size>
   void weigh_factored(Patch patch, const T* factors, const T* x, T* to, int64_t group,
                       int64_t first, int64_t last, Size channels) const {
+    if constexpr (is_constant<Size, 3>) {
+      if (has_fourth(patch)) {
+        const T* own = of_channels(factors, group);
+        const Three<T> image{own[0], own[1], own[2], T(0)};
+        for (int64_t k = first; k < last; ++k, to += 3) {
+          scaled_three(to, (g_.tap_factors ? factors[k] : T(1)) * image, under(patch[k], x));
+        }
+        return;
+      }
+    }
     for (int64_t k = first; k < last; ++k, to += channels) {
       scaled_channels(to, g_.tap_factors ? factors[k] : T(1), of_channels(factors, group),
                       under(patch[k], x), channels);
@@ -212,6 +222,30 @@ class Panel {
     T* const gradient = positions.gradient(i);
     T* const of_group = gradient + g_.tap_factors + group * channels_;
     T* g = row(i);
+    if constexpr (is_constant<Size, 3>) {
+      if (!wanted.input && has_fourth(patch) && (last - first) * 3 < row_) {
+        const T *own = of_channels(factors, group), *next = g;
+        const Three<T> image{own[0], own[1], own[2], T(0)};
+        Three<T> upper = three(next), sums{};
+        for (int64_t k = first; k < last; ++k, g += 3) {
+          const Three<T> following = three(next += 3);  // before a part of it is overwritten
+          const T scale = g_.tap_factors ? factors[k] : T(1);
+          const Three<T> product = upper * three(under(patch[k], x));
+          sums += scale * product;
+          if (g_.tap_factors) {
+            gradient[k] += product[0] * own[0] + product[1] * own[1] + product[2] * own[2];
+          }
+          if (wanted.weight) {
+            scaled_three(g, scale * image, under(patch[k], x));
+          }
+          upper = following;
+        }
+        for (int64_t c = 0; c < 3; ++c) {
+          of_group[c] += sums[c];
+        }
+        return;
+      }
+    }
     for (int64_t k = first; k < last; ++k, g += channels) {
       const T sum = reverse_factors(g, g_.tap_factors ? factors[k] : T(1),
                                     of_channels(factors, group), under(patch[k], x),

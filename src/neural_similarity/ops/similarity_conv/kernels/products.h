@@ -164,8 +164,9 @@ inline Three<T> three(const T* from) {
   return values;
 }
 
-template <typename T>
-inline void scaled_three(T* out, T scale, const T* x) {
+// The scale is a number, or one for each channel.
+template <typename T, typename Scale>
+inline void scaled_three(T* out, Scale scale, const T* x) {
   const Three<T> values = three(x) * scale;
   __builtin_memcpy(out, &values, sizeof values);
 }
