@@ -124,7 +124,14 @@ class PredictedSimilarity(nn.Module):
         self, input: Tensor, window: Window = _WHOLE, guide: Tensor | None = None
     ) -> Tensor:
         """What M is the product of, over channels or both: ``(N, S or K + S, *positions)``."""
-        predicted = self._predicted(input, window, guide)
+        network = self.network
+        if guide is None and type(network) is TwoLayers:  # which adds the identity itself
+            factors = network.fused(input, window, self.start)
+            if factors is not None:
+                return factors
+        return self._plus_start(self._predicted(input, window, guide))
+
+    def _plus_start(self, predicted: Tensor) -> Tensor:
         return predicted + self.start.reshape(-1, *(1 for _ in predicted.shape[2:]))
 
     def spread(self, factors: Tensor) -> Tensor:
@@ -134,11 +141,10 @@ class PredictedSimilarity(nn.Module):
     def _similarity(self, predicted: Tensor) -> Tensor:
         batch, positions = predicted.shape[0], predicted.shape[2:]
         if not self.span.is_papers:
-            return self.spread(predicted + self.start.reshape(-1, *(1 for _ in positions)))
+            return self.spread(self._plus_start(predicted))
         if self.inner.has_free_entries:
-            start = self.start
-            numbers = predicted + start.reshape(-1, *(1 for _ in positions))
-            return numbers if start.dim() == 1 else numbers.unflatten(1, start.shape)
+            numbers = self._plus_start(predicted)
+            return numbers if self.start.dim() == 1 else numbers.unflatten(1, self.start.shape)
         numbers = predicted.movedim(1, -1).reshape(batch, *positions, *self.start.shape)
         M = self.inner.similarity({self.name: numbers + self.start}, self.block)
         taps = M.dim() - 1 - len(positions)
