@@ -11,9 +11,10 @@ import pytest
 import torch
 from support.cases import Geometry
 from support.fast_cases import CASES, FORMATS, same
-from torch import Tensor
+from torch import Tensor, nn
 
 import neural_similarity as ns
+from neural_similarity.errors import ShapeError
 from neural_similarity.ops.factored_similarity import (
     ConvSettings,
     can_factor,
@@ -83,8 +84,7 @@ def test_float32_is_as_accurate_as_with_m_written_out(name: str, over: str) -> N
     truth = everything(by_reference(*exact, case), exact)
     ours = operands(case, over, dtype=torch.float32)
     found = everything(factored_conv2d(*ours, settings(case)), ours)
-    with dispatch.only("panels"):
-        plain = everything(by_reference(*ours, case), ours)
+    plain = everything(by_reference(*ours, case), ours)
     for name_, one, other, true in zip(NAMES, found, plain, truth, strict=True):
         error, usual = ((t.double() - true).abs().max() for t in (one, other))
         # The bound of all fast paths: twice the usual error, and four roundings of the largest.
@@ -102,6 +102,28 @@ def test_only_what_is_needed(name: str, over: str, wanted: tuple[bool, ...]) -> 
     leaves = [t for t in ours if t.requires_grad]
     found = everything(factored_conv2d(*ours, settings(case)), leaves)
     for one, other in zip(found, everything(by_reference(*ours, case), leaves), strict=True):
+        same(one, other, 1e-12)
+
+
+@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("layout", ["nchw", "nhwc", "sliced", "expanded", "one column"])
+def test_factors_of_any_layout(over: str, layout: str) -> None:
+    """One column that is channels-last has a stride of 1 there too, as after ``unsqueeze(-1)``."""
+    column = Geometry(2, 4, 6, (7, 3), (3, 3))
+    case = column if layout == "one column" else FACTORED["padded"]
+    input, weight, factors = (t.detach() for t in operands(case, over, "nchw"))
+    if layout == "nhwc":
+        factors = factors.contiguous(memory_format=torch.channels_last)
+    elif layout == "sliced":
+        factors = torch.stack([factors, -factors], -1)[..., 0]
+    elif layout == "expanded":
+        factors = factors[:1, :, :1].expand_as(factors)
+    elif layout == "one column":
+        factors = factors[..., 0].mT.contiguous().mT.unsqueeze(-1)
+        assert factors.stride()[1::2] == (1, 1)
+    ours = [input, weight, factors.requires_grad_()]
+    found = everything(factored_conv2d(*ours, settings(case)), ours[2:])
+    for one, other in zip(found, everything(by_reference(*ours, case), ours[2:]), strict=True):
         same(one, other, 1e-12)
 
 
@@ -196,14 +218,57 @@ def written_out(conv: ns.nn.DynamicConv2d, input: Tensor, M: Tensor) -> Tensor:
     return output + conv.bias[:, None, None]
 
 
-def test_a_sequence() -> None:
+def test_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
+    factored = Mock(side_effect=factored_conv2d)
+    monkeypatch.setattr("neural_similarity.nn.dynamic.weighted.factored_conv2d", factored)
     predictor = ns.PixelPredictor(hidden=4, start="random")
     conv = ns.nn.DynamicConv1d(4, 5, 3, padding=1, over="both", predictor=predictor).double()
     input = torch.randn(2, 4, 9, dtype=torch.float64)
-    found = conv(input)
+    leaves = list(conv.parameters())
+    found = everything(conv(input), leaves)
+    factored.assert_called_once()
     with dispatch.only("panels"):
-        torch.testing.assert_close(found, conv(input), rtol=1e-12, atol=1e-12)
+        expected = everything(conv(input), leaves)
+    factored.assert_called_once()
+    for one, other in zip(found, expected, strict=True):
+        same(one, other, 1e-12)
+
+
+class OfImage(nn.Module):
+    """One prediction per image, or one for the whole batch."""
+
+    def __init__(self, outputs: int, of_batch: bool) -> None:
+        super().__init__()
+        self.layer, self.of_batch = nn.Linear(6, outputs), of_batch
+
+    def forward(self, input: Tensor, window: Any) -> Tensor:
+        predicted = self.layer(input.mean((2, 3)))
+        return (predicted[:1] if self.of_batch else predicted)[..., None, None]
+
+
+@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("of_batch", [False, True])
+def test_a_prediction_that_is_not_for_positions_is_spread(over: str, of_batch: bool) -> None:
+    torch.manual_seed(0)
+    network = OfImage(6 + (6 if over == "both" else 0), of_batch)
+    conv = ns.nn.DynamicConv2d(6, 5, (3, 2), padding=1, over=over, predictor=network).double()
+    input = torch.randn(2, 6, 7, 9, dtype=torch.float64)
+    same(conv(input), written_out(conv, input, conv.similarity(input)), 1e-12)
+
+
+def test_a_compiled_prediction_is_called() -> None:
+    conv = layer("channels")
+    conv.predictor._compiled_call_impl = Mock(side_effect=conv.predictor.forward)
+    conv(torch.randn(2, 6, 7, 9, dtype=torch.float64))
+    conv.predictor._compiled_call_impl.assert_called_once()
+
+
+def test_a_bias_of_another_size_is_refused() -> None:
+    conv = layer("both")
+    conv.bias = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    with pytest.raises(ShapeError, match="bias"):
+        conv(torch.randn(2, 6, 7, 9, dtype=torch.float64))
 
 
 def test_the_definition_is_the_reference() -> None:

@@ -100,7 +100,9 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
         if output is not None:
             return output
         weight = prediction.shaped(self.weight)
-        _check.conv_output_shape(type(self).__name__, padded, weight, None, *window, self.groups)
+        _check.conv_output_shape(
+            type(self).__name__, padded, weight, self.bias, *window, self.groups
+        )
         seen = input if prediction.sees_whole_image else padded
         return predicted_conv2d(
             *(prediction, seen, padded, weight, self.bias, window, self.groups),
@@ -138,7 +140,7 @@ class DynamicConv1d(DynamicLayer, nn.Conv1d):
         window = Window((1, self.stride[0]), (0, padding[0]), (1, self.dilation[0]))
         row = padded.unsqueeze(2)  # an image of one row
         weight = prediction.shaped(self.weight).unsqueeze(2)
-        _check.conv_output_shape(type(self).__name__, row, weight, None, *window, self.groups)
+        _check.conv_output_shape(type(self).__name__, row, weight, self.bias, *window, self.groups)
         seen = input.unsqueeze(2) if prediction.sees_whole_image else row
         output = predicted_conv2d(prediction, seen, row, weight, self.bias, window, self.groups)
         return output[:, :, 0]

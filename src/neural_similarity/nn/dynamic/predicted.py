@@ -123,7 +123,11 @@ class PredictedSimilarity(nn.Module):
     def factors(
         self, input: Tensor, window: Window = _WHOLE, guide: Tensor | None = None
     ) -> Tensor:
-        """What M is the product of, over channels or both: ``(N, S or K + S, *positions)``."""
+        """The factors of M over channels, or over both, those of the taps first.
+
+        Their shape is ``(N, S, *positions)`` or ``(N, K + S, *positions)``; :meth:`spread`
+        multiplies them. Over taps and kernels there are none.
+        """
         network = self.network
         if guide is None and type(network) is TwoLayers:  # which adds the identity itself
             factors = network.fused(input, window, self.start)

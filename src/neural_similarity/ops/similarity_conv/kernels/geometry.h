@@ -77,9 +77,9 @@ std::vector<int64_t> taps_last_axes(const Tensor& similarity) {
                                : std::vector<int64_t>{0, 2, 3, 1};
 }
 
-// Memory for the gradient of a similarity: dense, and in the order of the similarity.
-Tensor gradient_memory(const Tensor& similarity) {
-  if (!has_taps_last(similarity)) {
+// Memory for the gradient of a similarity: dense, and in the order that the geometry says.
+Tensor gradient_memory(const Geometry& g, const Tensor& similarity) {
+  if (!g.taps_last) {
     return at::empty(similarity.sizes(), similarity.options());
   }
   const Tensor memory =
@@ -157,9 +157,9 @@ Geometry factored_geometry(const Tensor& input, const Tensor& weight, const Tens
   check_types(input, weight, factors);
   Geometry g = convolution_of(input, weight, stride, padding, dilation, groups);
   g.factored = g.taps_last = g.dense = true;
-  g.similarity_groups = g.lanes = g.channels;
   g.factor_h = g.out_h, g.factor_w = g.out_w;
-  TORCH_CHECK(factors.dim() == 4 && !g.depthwise(), "factors must have 4 axes, kernels several");
+  g.similarity_groups = g.lanes = g.channels;  // not used for a factored similarity
+  TORCH_CHECK(!g.depthwise(), "the convolution must not be depthwise");
   g.tap_factors = factors.size(1) == g.channels ? 0 : g.taps();
   TORCH_CHECK(factors.sizes() == IntArrayRef({g.batch, g.factors(), g.out_h, g.out_w}) &&
                   factors.permute({0, 2, 3, 1}).is_contiguous(),

@@ -80,7 +80,8 @@ class Images {
     }
     if ((some.end - some.begin) * size() > room_) {
       room_ = (some.end - some.begin) * size();
-      memory_ = std::make_unique_for_overwrite<T[]>(room_);
+      // Three channels are read as four values, see Panel::has_fourth: one more after the last.
+      memory_ = std::make_unique_for_overwrite<T[]>(room_ + 1);
     }
     return memory_.get() - some.begin * size();
   }

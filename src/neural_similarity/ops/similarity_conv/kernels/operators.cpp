@@ -74,7 +74,7 @@ Gradients gradients_of(const Geometry& g, const Tensor& grad_output, const Tenso
     gw = at::empty(weight.sizes(), weight.options());
   }
   if (wanted.similarity) {
-    gm = gradient_memory(similarity);
+    gm = gradient_memory(g, similarity);
   }
   if (gy.numel() == 0 || g.channels == 0) {
     gx.zero_(), gw.zero_(), gm.zero_();
