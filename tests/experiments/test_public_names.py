@@ -12,7 +12,8 @@ FILES = sorted(
 )
 # The benchmarks of the operation choose between its paths.
 PARTS = {
-    f"neural_similarity.ops.similarity_conv.{n}" for n in ("dispatch", "compiled", "reference")
+    *(f"neural_similarity.ops.similarity_conv.{n}" for n in ("dispatch", "compiled", "reference")),
+    "neural_similarity.ops.factored_similarity",
 }
 
 
