@@ -42,8 +42,8 @@ from .tables.base import Table
 from .tables.equal_cost import STUDIES
 
 __all__ = [
-    "costs_file", "main", "matching_rows", "measure", "measure_here", "read_costs",
-    "typical_seconds",
+    "costs_file", "earlier_measurements", "main", "matching_rows", "measure", "measure_here",
+    "read_costs", "typical_seconds",
 ]  # fmt: skip
 
 AXES = ("parameters", "multiply_adds", "seconds")
@@ -60,16 +60,29 @@ def costs_file(results: Path, study: str, number: int) -> Path:
     return results / study / f"costs-{number}.json"
 
 
-def read_costs(results: Path, study: str) -> dict[str, dict[str, float]]:
-    """Costs by row, and the error of timing as a share; empty if they were not measured."""
-    newest = read_record(costs_file(results, study, _next_number(results, study) - 1))
-    if newest is None:
+def read_costs(results: Path, study: str, number: int | None = None) -> dict[str, dict[str, float]]:
+    """Costs by row, and the error of timing as a share; empty if they were not measured.
+
+    ``number`` is that of the file; None means the newest.
+    """
+    number = _next_number(results, study) - 1 if number is None else number
+    record = read_record(costs_file(results, study, number))
+    if record is None:
         return {}
-    seconds, error = typical_seconds(newest.get("seconds_by_process", {}))
+    seconds, error = typical_seconds(record.get("seconds_by_process", {}))
     return {
         name: {**costs, "seconds": seconds.get(name, costs["seconds"]), "timing_error": error}
-        for name, costs in newest["rows"].items()
+        for name, costs in record["rows"].items()
     }
+
+
+def earlier_measurements(results: Path, study: str) -> list[int]:
+    """The numbers of the files before the newest in which several processes measured."""
+    records = {
+        number: read_record(costs_file(results, study, number))
+        for number in range(1, _next_number(results, study) - 1)
+    }
+    return [n for n, record in records.items() if record and record.get("seconds_by_process")]
 
 
 def typical_seconds(by_process: Mapping[str, list[float]]) -> tuple[dict[str, float], float]:

@@ -13,6 +13,7 @@ import neural_similarity as ns
 from experiments.costs import (
     AXES,
     costs_file,
+    earlier_measurements,
     matching_rows,
     measure_here,
     read_costs,
@@ -253,6 +254,23 @@ def test_a_headline_says_where_the_recommended_network_is(results):
     assert row[2] == "3 seeds"
 
 
+def test_an_earlier_measurement_of_times_is_not_hidden(results):
+    """There the winner took 1.9 times as long: it is on the other side of the curve."""
+    newest = json.loads(costs_file(results, CIFAR10, 2).read_text())["rows"]
+    before = {**newest, "image-channels-8": dict.fromkeys(AXES, 190)}
+    for number, rows in ((3, before), (4, newest)):
+        by_process = {name: [row["seconds"]] * 2 for name, row in rows.items()}
+        record = {"rows": rows, "seconds_by_process": by_process}
+        write_record(costs_file(results, CIFAR10, number), record)
+    assert earlier_measurements(results, CIFAR10) == [3]
+    text = " ".join("\n".join(equal_cost_text(results, "short", "pictures")).split())
+    below = f"−{79 + 2 * log(1.9) / log(2) - 80.5:.2f} ± 0.00"
+    title = STUDIES[CIFAR10].row("image-channels-8").title
+    assert f"(`costs-3.json`) other verdicts on the time per step follow: {title} {below}." in text
+    (row,) = equal_cost_rows(results, "short", None, "image-channels-8")
+    assert f" and **{below}** (equal time per step, measured on different machines)" in row[1]
+
+
 def test_a_network_of_which_a_seed_diverged_is_left_out(results):
     (file,) = (results / CIFAR10 / "short").glob("image-channels-8-2.json")
     record = json.loads(file.read_text())
@@ -290,9 +308,16 @@ def test_the_guide_says_what_was_measured():
     exact = [height.mean for axis in AXES[:2] for height in heights[axis]]
     timed = [height.mean for height in heights["seconds"]]
     assert f"multiply-adds by {min(exact):.1f} to {max(exact):.1f} points" in text
-    words = f"it is {timed[0]:.1f} points better at one shot, which is within the interval, and "
-    assert f"{words}{timed[1]:.1f} at five, which is not" in text
-    assert [verdict(height) for height in heights["seconds"]] == ["not separated", "above"]
+    assert f"it is {timed[0]:.1f} points better at one shot and {timed[1]:.1f} at five, by" in text
+    assert [verdict(height) for height in heights["seconds"]] == ["above", "above"]
+    (earlier,) = earlier_measurements(RESULTS, "equal-cost-cifar-fs")
+    before = [
+        Curve.of(points, "seconds").excess(next(p for p in points if p.name == RECOMMENDED))
+        for points in read_study("equal-cost-cifar-fs", RESULTS, "short", earlier).values()
+    ]
+    words = f"it was {before[0].mean:.1f} at one shot, which is within the interval, and "
+    assert f"{words}{before[1].mean:.1f} at five, which is not" in text
+    assert [verdict(height) for height in before] == ["not separated", "above"]
     assert {verdict(height) for axis in AXES[:2] for height in heights[axis]} == {"above"}
     parameters, work, seconds = (f"{100 * ratio:.0f} %" for ratio in ratios.values())
     assert f"It has {parameters} more parameters and {work} more multiply-adds than" in text

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ... import markdown
-from ...costs import AXES
+from ...costs import AXES, earlier_measurements
 from ...tables.equal_cost import STUDIES
 from .curve import Curve, Point, has_curve
 from .text import AXIS_NAMES, RECOMMENDED, read_study
@@ -22,11 +22,16 @@ def equal_cost_rows(
     """The cells of a row per study that has this network and a curve; ``page`` is for its link."""
     for study in _SHOWN:
         parts, seeds = [], []
+        earlier = [
+            read_study(study, results, budget, number)
+            for number in earlier_measurements(results, study)
+        ]
         for test, points in read_study(study, results, budget).items():
-            member = next((point for point in points if point.name == name), None)
+            member = _named(name, points)
             if member is not None and has_curve(points):
                 curves = [Curve.of(points, axis) for axis in AXES]
-                if heights := ", ".join(_heights(member, curves)):
+                others = [by_test[test] for by_test in earlier if test in by_test]
+                if heights := ", ".join(_heights(member, curves, others)):
                     parts.append(f"{test}: {heights}" if test else heights)
                     seeds += [len(curve.seeds(member)) for curve in curves]
         if parts:
@@ -38,8 +43,26 @@ def equal_cost_rows(
             ]
 
 
-def _heights(member: Point, curves: Sequence[Curve]) -> Iterator[str]:
-    """How far a network is above each curve that reaches its cost."""
+def _heights(
+    member: Point, curves: Sequence[Curve], earlier: Sequence[Sequence[Point]]
+) -> Iterator[str]:
+    """How far a network is above each curve that reaches its cost.
+
+    On the axis of time, also with the times of earlier measurements: machines differ.
+    """
     for curve in curves:
-        if (height := curve.excess(member)) is not None:
-            yield f"{markdown.emphasised(height)} (equal {AXIS_NAMES[curve.axis]})"
+        heights = [curve.excess(member)]
+        if curve.axis == "seconds":
+            heights += [
+                Curve.of(points, curve.axis).excess(same)
+                for points in earlier
+                if (same := _named(member.name, points)) is not None
+            ]
+        texts = [markdown.emphasised(height) for height in heights if height is not None]
+        if texts:
+            measured = ", measured on different machines" if len(texts) > 1 else ""
+            yield f"{' and '.join(texts)} (equal {AXIS_NAMES[curve.axis]}{measured})"
+
+
+def _named(name: str, points: Sequence[Point]) -> Point | None:
+    return next((point for point in points if point.name == name), None)

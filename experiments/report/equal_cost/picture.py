@@ -44,7 +44,9 @@ def draw_study(by_test: Mapping[str, Sequence[Point]], title: str, file: Path) -
         for axes in panels.flat:
             lines, names = axes.get_legend_handles_labels()
             handles |= dict(zip(names, lines, strict=True))
-        picture.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
+        picture.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=3, fontsize="small"
+        )
         style.save(picture, file, dpi=100)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ... import markdown
-from ...costs import AXES, read_costs
+from ...costs import AXES, earlier_measurements, read_costs
 from ...intervals import Estimate
 from ...tables.equal_cost import STUDIES
 from ..cells import NONE, in_shots, number, signed
@@ -45,12 +45,17 @@ curve. That first seed stays in the mean, which flatters them.
 """
 
 
-def read_study(name: str, results: Path, budget: str) -> dict[str, list[Point]]:
-    """The networks of a study that were tested, by test: one, or one for each number of shots."""
+def read_study(
+    name: str, results: Path, budget: str, measurement: int | None = None
+) -> dict[str, list[Point]]:
+    """The networks of a study that were tested, by test: one, or one for each number of shots.
+
+    ``measurement`` is the number of the file of costs; None means the newest.
+    """
     if not (results / name / budget).is_dir():
         return {}
     rows: dict[str, RowResults] = read_table(STUDIES[name], results, budget)
-    costs = read_costs(results, name)
+    costs = read_costs(results, name, measurement)
     if STUDIES[name].metric == "error":
         tests: dict[str, int | None] = {"": None}
     else:
@@ -84,10 +89,34 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
             yield _table(points)
             yield _verdict(points)
         if by_test:
+            yield from map(markdown.paragraph, _other_times(name, results, budget, by_test))
             yield from map(markdown.paragraph, _left_out(name, results, budget))
         if any(map(has_curve, by_test.values())):
             yield f"![{STUDIES[name].title}]({pictures}/{name}.png)"
     yield from variants_text(results)
+
+
+def _other_times(
+    name: str, results: Path, budget: str, by_test: Mapping[str, list[Point]]
+) -> Iterator[str]:
+    """Where an earlier measurement of times gives another verdict."""
+    for measurement in earlier_measurements(results, name):
+        for words, points in read_study(name, results, budget, measurement).items():
+            curve, newest = (Curve.of(ps, "seconds") for ps in (points, by_test[words]))
+            now = {point.name: verdict(newest.excess(point)) for point in by_test[words]}
+            heights = [(p, curve.excess(p)) for p in points if not p.is_plain and p.name in now]
+            others = [
+                f"{point.title} {signed(height, brief=True)}"
+                for point, height in heights
+                if height is not None and verdict(height) not in ("one seed", now[point.name])
+            ]
+            if others:
+                test = f" ({words})" if words else ""
+                yield (
+                    f"Times depend on the machine and the code. With an earlier measurement "
+                    f"(`costs-{measurement}.json`) other verdicts on the time per step follow"
+                    f"{test}: {'; '.join(others)}."
+                )
 
 
 def _left_out(name: str, results: Path, budget: str) -> Iterator[str]:
