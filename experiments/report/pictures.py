@@ -73,7 +73,9 @@ def _draw_spread(
 
 def _colour(row: Row) -> str:
     kinds = {"static": style.PALETTE[0], "dynamic": style.PALETTE[1]}
-    return next((colour for kind, colour in kinds.items() if kind in row.name), style.GREY)
+    title = row.title.lower()
+    matches = (c for kind, c in kinds.items() if kind in row.name or title.startswith(kind))
+    return next(matches, style.GREY)
 
 
 def draw_accuracy(by_shots: Mapping[int, Sequence[Comparison]], file: Path) -> None:
