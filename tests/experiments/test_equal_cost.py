@@ -268,7 +268,7 @@ def test_an_earlier_measurement_of_times_is_not_hidden(results):
     title = STUDIES[CIFAR10].row("image-channels-8").title
     assert f"(`costs-3.json`) other verdicts on the time per step follow: {title} {below}." in text
     (row,) = equal_cost_rows(results, "short", None, "image-channels-8")
-    assert f" and **{below}** (equal time per step, measured on different machines)" in row[1]
+    assert f" and **{below}** (equal time per step, by the newest measurement and before)" in row[1]
 
 
 def test_a_network_of_which_a_seed_diverged_is_left_out(results):

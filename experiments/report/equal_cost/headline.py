@@ -48,7 +48,8 @@ def _heights(
 ) -> Iterator[str]:
     """How far a network is above each curve that reaches its cost.
 
-    On the axis of time, also with the times of earlier measurements: machines differ.
+    On the axis of time, also with the times of earlier measurements, the newest first: machines
+    differ.
     """
     for curve in curves:
         heights = [curve.excess(member)]
@@ -60,7 +61,7 @@ def _heights(
             ]
         texts = [markdown.emphasised(height) for height in heights if height is not None]
         if texts:
-            measured = ", measured on different machines" if len(texts) > 1 else ""
+            measured = ", by the newest measurement and before" if len(texts) > 1 else ""
             yield f"{' and '.join(texts)} (equal {AXIS_NAMES[curve.axis]}{measured})"
 
 
