@@ -118,7 +118,7 @@ def report(
     """Write the report; the files that were written.
 
     Without ``out``, the files of this clone are written: ``experiments/REPORT.md``,
-    ``docs/results.md`` with its pictures, and the results in ``README.md``.
+    ``docs/results.md`` with its pictures, and the results in ``README.md`` and ``docs/choose.md``.
 
     Args:
         budget: which results.
@@ -134,7 +134,7 @@ def report(
             "reproduce report: expected --out with --page, --readme or a budget other than short, "
             "got none. The files of the clone show the short budget. Name another file with --out."
         )
-    files = Report(results) if out is None else Report(results, budget, out, page, readme)
+    files = Report(results) if out is None else Report(results, budget, out, page, readme, None)
     if check:
         files.check()
         return []

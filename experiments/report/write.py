@@ -1,4 +1,4 @@
-"""Writes the report from the result files alone: its text, its pictures, the page, the README.
+"""Writes the report from the result files alone: texts, pictures, parts of the README and guide.
 
 The same files make the same text, byte for byte, so that a test can compare the two.
 """
@@ -21,6 +21,7 @@ from ..trials import read_trials
 from .claims import claims_text
 from .comparison import compare_rows
 from .equal_cost.curve import has_curve
+from .equal_cost.headline import guide_text
 from .equal_cost.text import equal_cost_text, read_study
 from .headlines import headlines
 from .page import CAPTIONS, has_finished, link, page_text, picture_text
@@ -28,11 +29,12 @@ from .row_results import RowResults, has_results, read_table, shots_of
 from .table_text import full_text
 from .trials import trials_text
 
-__all__ = ["BEGIN", "END", "PAGE", "README", "REPORT", "Report", "between_markers"]
+__all__ = ["BEGIN", "END", "GUIDE", "PAGE", "README", "REPORT", "Report", "between_markers"]
 
 REPORT = Path(__file__).parents[1] / "REPORT.md"
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "choose.md"
 BEGIN = "<!-- results: written by nsl reproduce report -->"
 END = "<!-- end of results -->"
 
@@ -62,6 +64,8 @@ class Report:
         file: the full report.
         page: the results page of the documentation; None for no page.
         readme: a file with markers, between which the headlines are written; None for no such file.
+        guide: a file with markers, between which the evidence for the guide's recommendation is
+            written; None for no such file.
 
     Pictures are written to a folder ``pictures`` beside the page, or beside the report if there is
     no page.
@@ -72,6 +76,7 @@ class Report:
     file: Path = REPORT
     page: Path | None = PAGE
     readme: Path | None = README
+    guide: Path | None = GUIDE
 
     def write(self) -> list[Path]:
         """Write texts and pictures; the files that were written."""
@@ -129,9 +134,11 @@ class Report:
             )  # fmt: skip
         if self.readme is not None:
             target = link(self.page or self.file, self.readme)
-            current = self.readme.read_text(encoding="utf-8")
             part = headlines(self.results, self.budget, tables, target, self._adapt_page())
-            texts[self.readme] = between_markers(self.readme, current, part)
+            texts[self.readme] = between_markers(self.readme, part)
+        if self.guide is not None:
+            part = guide_text(self.results, self.budget)
+            texts[self.guide] = between_markers(self.guide, part)
         return texts
 
     def _full(self, tables: Mapping[str, dict[str, RowResults]]) -> str:
@@ -205,8 +212,9 @@ class Report:
         return (self.page or self.file).parent / "pictures"
 
 
-def between_markers(file: Path, text: str, part: str) -> str:
-    """The text with ``part`` between its markers."""
+def between_markers(file: Path, part: str) -> str:
+    """The text of a file with ``part`` between its markers."""
+    text = file.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

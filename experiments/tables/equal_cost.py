@@ -16,10 +16,12 @@ from neural_similarity.train import TrainConfig
 
 from .base import Row, Table
 
-__all__ = ["PLAIN", "STUDIES", "member_names", "member_settings"]
+__all__ = ["PLAIN", "PLANNED", "STUDIES", "member_names", "member_settings"]
 
 PLAIN = "plain-"
 """How the names of plain networks begin; their width follows."""
+
+_FIRST_STUDY = "equal-cost-cifar-fs"
 
 _FEWSHOT = FewShotConfig(
     method="nearest", method_options={"means": True}, data="cifar-fs", options={"width": 32},
@@ -148,7 +150,7 @@ STUDIES: dict[str, Table] = {
     study.name: study
     for study in (
         _study(
-            "equal-cost-cifar-fs", "Equal cost: CNN-4 on CIFAR-FS", (24, 28, 32, 36, 40, 48),
+            _FIRST_STUDY, "Equal cost: CNN-4 on CIFAR-FS", (24, 28, 32, 36, 40, 48),
             _FEWSHOT, _FEWSHOT_SMOKE, 60,
             "CNN-4, 8 epochs over the base classes, Adam with a learning rate of up to 0.002 in "
             "one cycle, 1,000 episodes, nearest class mean by cosine; networks with a similarity "
@@ -171,3 +173,15 @@ STUDIES: dict[str, Table] = {
     )
 }  # fmt: skip
 """The data sets and networks of the study, by name."""
+
+PLANNED: Mapping[str, tuple[str, ...]] = {
+    name: ("image-channels-8", "image-both-8")
+    if name == _FIRST_STUDY
+    else ("image-channels-8", "image-both-8", "image-both-8-tanh")
+    for name in STUDIES
+}
+"""Networks that were to get several seeds before a study had any result, by study.
+
+The first study's come from a prototype, those of the others from the first study. Other networks
+get more seeds if their first one is near or above the curve.
+"""

@@ -24,13 +24,15 @@ def results(tmp_path):
 @pytest.fixture
 def report(tmp_path, results):
     """A report of results that a test will add."""
-    (tmp_path / "README.md").write_text(DOCUMENT)
+    for name in ("README.md", "guide.md"):
+        (tmp_path / name).write_text(DOCUMENT)
     return Report(
         results,
         "short",
         tmp_path / "notes" / "REPORT.md",
         tmp_path / "docs" / "results.md",
         tmp_path / "README.md",
+        tmp_path / "guide.md",
     )
 
 
@@ -329,7 +331,7 @@ class TestFiles:
 
     def test_without_a_page_pictures_are_beside_the_report(self, results, report):
         keep_error(results, "cnn", 0, 0.3)
-        alone = Report(results, "short", report.file, None, None)
+        alone = Report(results, "short", report.file, None, None, None)
         assert alone.write() == [
             report.file, report.file.parent / "pictures" / "error-over-time.png"
         ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log, sqrt
@@ -23,17 +23,28 @@ __all__ = ["Curve", "Point", "best_first", "has_curve", "points_of", "verdict"]
 class Point:
     """A network: what it costs, and its accuracy in percent by seed.
 
-    A seed has one accuracy, or one for each episode if all networks share them.
+    A seed has one accuracy, or one for each episode if all networks share them. ``selected_by`` is
+    the seed whose result decided that the others were run, or None if they were planned.
     """
 
     name: str
     title: str
     cost: Mapping[str, float]
     by_seed: Mapping[int, Sequence[float]]
+    selected_by: int | None = None
 
     @cached_property
     def accuracy(self) -> Estimate:
         return over_seeds_and_episodes(list(self.by_seed.values()))
+
+    @cached_property
+    def compared(self) -> Mapping[int, Sequence[float]]:
+        """The seeds that count in comparisons.
+
+        The one that selected the network would flatter it, so it counts only if it is the only one.
+        """
+        others = {s: values for s, values in self.by_seed.items() if s != self.selected_by}
+        return others or self.by_seed
 
     @property
     def is_plain(self) -> bool:
@@ -41,8 +52,9 @@ class Point:
 
 
 def points_of(
-    rows: Mapping[str, RowResults], costs: Mapping[str, Mapping[str, float]], shots: int | None
-) -> list[Point]:
+    rows: Mapping[str, RowResults], costs: Mapping[str, Mapping[str, float]], shots: int | None,
+    planned: Container[str],
+) -> list[Point]:  # fmt: skip
     """Networks that were tested; ``shots`` chooses the test of a few-shot study.
 
     A network with a diverged seed is left out: its other seeds would be a biased selection.
@@ -62,8 +74,12 @@ def points_of(
     for (name, seed, _), values in zip(records, accuracies, strict=True):
         by_seed[name][seed] = [100 * value for value in values]
     return [
-        Point(name, row.row.title, costs[name], by_seed[name]) for name, row in tested_rows.items()
-    ]
+        Point(
+            name, row.row.title, costs[name], by_seed[name],
+            None if name in planned or name.startswith(PLAIN) else min(by_seed[name]),
+        )
+        for name, row in tested_rows.items()
+    ]  # fmt: skip
 
 
 def _by_episode(tests: Sequence[Mapping[str, Any]]) -> list[list[float]]:
@@ -132,7 +148,7 @@ class Curve:
 
     def beside(self, point: Point) -> Curve:
         """The curve of those widths that allow the most comparisons, widths times seeds."""
-        shared = [len(point.by_seed.keys() & width.by_seed.keys()) for width in self.widths]
+        shared = [len(point.compared.keys() & width.by_seed.keys()) for width in self.widths]
         choices = [
             [w for w, count in zip(self.widths, shared, strict=True) if count >= least]
             for least in sorted(set(shared) - {0}, reverse=True)
@@ -181,7 +197,7 @@ class Curve:
 
 def _shared_seeds(point: Point, widths: Sequence[Point]) -> list[int]:
     """The seeds that a network shares with all of these; none if there are none of these."""
-    return [s for s in point.by_seed if widths and all(s in width.by_seed for width in widths)]
+    return [s for s in point.compared if widths and all(s in width.by_seed for width in widths)]
 
 
 def _is_better(point: Point, faster: Point) -> bool:

@@ -1,4 +1,4 @@
-"""The README's rows on equal cost: how far the recommended network is above the curves."""
+"""How far recommended networks are above the curves: rows for the README and for the guide."""
 
 from __future__ import annotations
 
@@ -7,62 +7,84 @@ from pathlib import Path
 
 from ... import markdown
 from ...costs import AXES, earlier_measurements
+from ...intervals import Estimate
 from ...tables.equal_cost import STUDIES
+from ..cells import NONE
 from .curve import Curve, Point, has_curve
-from .text import AXIS_NAMES, RECOMMENDED, read_study
+from .text import AXIS_NAMES, RECOMMENDED, read_study, study_words
 
-__all__ = ["equal_cost_rows"]
+__all__ = ["equal_cost_rows", "guide_text"]
 
-_SHOWN = ("equal-cost-cifar-fs", "equal-cost-cifar10")
+_IN_README = ("equal-cost-cifar-fs", "equal-cost-cifar10")
+_IN_GUIDE = {"2·sigmoid": RECOMMENDED, "1 + tanh": f"{RECOMMENDED}-tanh"}  # by gate
 
 
 def equal_cost_rows(
     results: Path, budget: str, page: str | None = None, name: str = RECOMMENDED
 ) -> Iterator[list[str]]:
-    """The cells of a row per study that has this network and a curve; ``page`` is for its link."""
-    for study in _SHOWN:
-        parts, seeds = [], []
-        earlier = [
-            read_study(study, results, budget, number)
-            for number in earlier_measurements(results, study)
-        ]
-        for test, points in read_study(study, results, budget).items():
-            member = _named(name, points)
-            if member is not None and has_curve(points):
-                curves = [Curve.of(points, axis) for axis in AXES]
-                others = [by_test[test] for by_test in earlier if test in by_test]
-                if heights := ", ".join(_heights(member, curves, others)):
-                    parts.append(f"{test}: {heights}" if test else heights)
-                    seeds += [len(curve.seeds(member)) for curve in curves]
+    """The README's cells: a row per study that has this network and a curve.
+
+    ``page`` is for its link.
+    """
+    for study in _IN_README:
+        parts, counts = [], []
+        for test, heights, seeds in _heights(study, results, budget, name):
+            texts = (
+                f"{markdown.emphasised(height)} ({AXIS_NAMES[axis]})"
+                for axis, height in zip(AXES, heights, strict=True)
+                if height is not None
+            )
+            parts.append(f"{test}{test and ': '}{', '.join(texts)}")
+            counts.append(seeds)
         if parts:
-            what, least = STUDIES[study].title.partition(": ")[2], min(seeds)
+            least = min(counts)
             yield [
-                f"A dynamic M, one per image, against the curve of plain networks: {what}",
+                f"One M per image against plain networks of equal cost: {study_words(study)}",
                 "; ".join(parts),
                 markdown.link(f"{least} seed{'s' * (least != 1)}", page and f"{page}#equal-cost"),
             ]
 
 
-def _heights(
-    member: Point, curves: Sequence[Curve], earlier: Sequence[Sequence[Point]]
-) -> Iterator[str]:
-    """How far a network is above each curve that reaches its cost.
+def guide_text(results: Path, budget: str) -> str:
+    """A table for the guide: how far two networks are above the curves of all studies."""
+    by_place: dict[str, list[list[str]]] = {}
+    for study in STUDIES:
+        for gate, name in _IN_GUIDE.items():
+            for test, heights, seeds in _heights(study, results, budget, name):
+                place = f"{study_words(study)}{test and f', {test}'}"
+                cells = (NONE if h is None else markdown.emphasised(h) for h in heights)
+                by_place.setdefault(place, []).append([place, gate, str(seeds), *cells])
+    head = ["study", "gate", "seeds", *(f"equal {AXIS_NAMES[axis]}" for axis in AXES)]
+    rows = [row for rows in by_place.values() for row in rows]
+    return markdown.table(head, rows) if rows else "There are no results yet."
 
-    On the axis of time, also with the times of earlier measurements, the newest first: machines
-    differ.
+
+def _heights(
+    study: str, results: Path, budget: str, name: str
+) -> Iterator[tuple[str, list[Estimate | None], int]]:
+    """By test: how far a network is above each curve, and the fewest seeds of a comparison.
+
+    Nothing where it reaches no curve. Machines differ: of several measurements of time the least
+    favourable counts.
     """
-    for curve in curves:
-        heights = [curve.excess(member)]
-        if curve.axis == "seconds":
-            heights += [
-                Curve.of(points, curve.axis).excess(same)
-                for points in earlier
-                if (same := _named(member.name, points)) is not None
-            ]
-        texts = [markdown.emphasised(height) for height in heights if height is not None]
-        if texts:
-            measured = ", by the newest measurement and before" if len(texts) > 1 else ""
-            yield f"{' and '.join(texts)} (equal {AXIS_NAMES[curve.axis]}{measured})"
+    earlier = [
+        read_study(study, results, budget, number)
+        for number in earlier_measurements(results, study)
+    ]
+    for test, points in read_study(study, results, budget).items():
+        member = _named(name, points)
+        if member is None or not has_curve(points):
+            continue
+        curves = [Curve.of(points, axis) for axis in AXES]
+        timed = [points, *(by_test[test] for by_test in earlier if test in by_test)]
+        times = [
+            Curve.of(of, "seconds").excess(same)
+            for of in timed if (same := _named(name, of)) is not None
+        ]  # fmt: skip
+        lowest = min((t for t in times if t is not None), key=lambda t: t.mean, default=None)
+        heights = [lowest if c.axis == "seconds" else c.excess(member) for c in curves]
+        if any(height is not None for height in heights):
+            yield test, heights, min(len(curve.seeds(member)) for curve in curves)
 
 
 def _named(name: str, points: Sequence[Point]) -> Point | None:

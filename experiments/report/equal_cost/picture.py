@@ -58,7 +58,8 @@ def _draw_panel(axes: Axes, points: Sequence[Point], axis: str) -> None:
         axes.plot(unit * costs, heights, color=style.GREY, linewidth=1.2, zorder=1)
     winners = [p for p in points if not p.is_plain and verdict(curve.excess(p)) == "above"]
     for point in points:
-        mean, high = point.accuracy.mean, point.accuracy.high
+        mean = point.accuracy.mean
+        high = point.accuracy.high if len(point.by_seed) > 2 else None  # of two it would be huge
         source, _, rest = point.name.partition("-")
         span = rest.partition("-")[0]
         colour = _COLOURS.get(source, style.GREY)

@@ -8,13 +8,13 @@ from pathlib import Path
 from ... import markdown
 from ...costs import AXES, earlier_measurements, read_costs
 from ...intervals import Estimate
-from ...tables.equal_cost import STUDIES
+from ...tables.equal_cost import PLANNED, STUDIES
 from ..cells import NONE, in_shots, number, signed
 from ..row_results import RowResults, read_table, shots_of
 from .curve import Curve, Point, best_first, has_curve, points_of, verdict
 from .variants import variants_text
 
-__all__ = ["AXIS_NAMES", "RECOMMENDED", "equal_cost_text", "read_study"]
+__all__ = ["AXIS_NAMES", "RECOMMENDED", "equal_cost_text", "read_study", "study_words"]
 
 RECOMMENDED = "image-both-8"
 """The network with a similarity that the guides recommend."""
@@ -26,23 +26,29 @@ AXIS_NAMES = {
 _INTRODUCTION = """
 Plain networks of several widths give a curve of accuracy versus cost. A network with a similarity
 is compared with the curve at its own cost, seed by seed. Above the curve, the similarity is worth
-more than width. If the interval contains zero, the two are not separated. The curve is fitted to
-all plain networks: a parabola in log cost, or a line if there are fewer than four widths. On the
-axis of time, widths that are no better than a faster one are left out. ± is a 95 % interval over
-seeds (Student's t), and over episodes if all networks share them; on the axis of time it includes
-the error of timing, a few percent. With one seed it is over episodes alone, and describes that
-network, not its kind. It is not corrected for the number of networks. A network is compared on the
-seeds that it shares with the widths; the pictures show the curve of all seeds, which can differ
-slightly. In the pictures, filled, coloured symbols are networks with several seeds that lie above
-the curve by more than the interval.
+more than width. The curve is fitted to all plain networks: a parabola in log cost, or a line if
+there are fewer than four widths. On the axis of time, widths that are no better than a faster one
+are left out. ± is a 95 % interval over seeds (Student's t), and over episodes if all networks share
+them; on the axis of time it includes the error of timing, a few percent. With one seed it is over
+episodes alone, and describes that network, not its kind. It is not corrected for the number of
+networks. A network is compared on the seeds that it shares with the widths; the pictures show the
+curve of all seeds, which can differ slightly. In the pictures, filled, coloured symbols lie above
+the curve by more than the interval, and bars are 95 % intervals of networks with at least three
+seeds.
 """
-_ABOVE = "Of the networks with several seeds, these are above the curve by more than the interval:"
-_MISFIT = "The plain network that is furthest from the curve, and by how much:"
 _SEEDS = """
-We planned five seeds for two networks: one M per image with 8 hidden units, over channels, and over
-taps and channels. Other networks got more seeds because their first one was near or above the
-curve. That first seed stays in the mean, which flatters them.
+Some networks were to get several seeds from the beginning. Others got them because their first seed
+was near or above the curve. This seed would flatter them, so it does not count in their
+comparisons: "1 + 4" seeds are compared by the four.
 """
+_LEGEND = """
+Every network with a similarity that is compared by several seeds, at equal parameters, equal
+multiply-adds and equal time per step, in this order. ▲: above the curve by more than the interval.
+▼: below it by more than the interval. ○: not separated from it. –: outside the curve, because it
+costs more, or less, than all plain networks.
+"""
+_MARKS = {"above": "▲", "below": "▼", "not separated": "○", "outside the curve": NONE}
+_MISFIT = "The plain network that is furthest from the curve, and by how much:"
 
 
 def read_study(
@@ -60,7 +66,9 @@ def read_study(
         tests: dict[str, int | None] = {"": None}
     else:
         tests = {in_shots(n): n for n in shots_of(rows)}
-    by_test = {words: points_of(rows, costs, shots) for words, shots in tests.items()}
+    by_test = {
+        words: points_of(rows, costs, shots, PLANNED[name]) for words, shots in tests.items()
+    }
     return {words: points for words, points in by_test.items() if points}
 
 
@@ -75,6 +83,7 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
     yield "## Equal cost"
     yield markdown.paragraph(_INTRODUCTION)
     yield markdown.paragraph(_SEEDS)
+    yield from _verdicts(studies)
     for name, by_test in studies.items():
         if by_test:
             yield f"### {STUDIES[name].title}"
@@ -87,7 +96,7 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
             if words:
                 yield f"**{words}**"
             yield _table(points)
-            yield _verdict(points)
+            yield _misfit(points)
         if by_test:
             yield from map(markdown.paragraph, _other_times(name, results, budget, by_test))
             yield from map(markdown.paragraph, _left_out(name, results, budget))
@@ -96,27 +105,54 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
     yield from variants_text(results)
 
 
+def _verdicts(studies: Mapping[str, Mapping[str, list[Point]]]) -> Iterator[str]:
+    """A table of who is above which curve; nothing if no network has several seeds."""
+    columns: dict[str, dict[str, str]] = {}  # the marks of each network, by test
+    titles: dict[str, str] = {}
+    for name, by_test in studies.items():
+        for words, points in by_test.items():
+            curves = [Curve.of(points, axis) for axis in AXES]
+            marks = columns[f"{study_words(name)}{words and f', {words}'}"] = {}
+            for point in best_first(points, curves[0]):
+                if len(curves[0].seeds(point)) > 1:
+                    titles.setdefault(point.name, point.title)
+                    verdicts = [verdict(curve.excess(point)) for curve in curves]
+                    marks[point.name] = " ".join(_MARKS.get(each, NONE) for each in verdicts)
+    if titles:
+        rows = [
+            [title, *(marks.get(name, "") for marks in columns.values())]
+            for name, title in titles.items()
+        ]
+        yield markdown.table(["network", *columns], rows)
+        yield markdown.paragraph(_LEGEND)
+
+
+def study_words(name: str) -> str:
+    """Network and data set of a study: ``CNN-4 on CIFAR-FS``."""
+    return STUDIES[name].title.partition(": ")[2]
+
+
 def _other_times(
     name: str, results: Path, budget: str, by_test: Mapping[str, list[Point]]
 ) -> Iterator[str]:
     """Where an earlier measurement of times gives another verdict."""
     for measurement in earlier_measurements(results, name):
+        differences = []
         for words, points in read_study(name, results, budget, measurement).items():
             curve, newest = (Curve.of(ps, "seconds") for ps in (points, by_test[words]))
             now = {point.name: verdict(newest.excess(point)) for point in by_test[words]}
             heights = [(p, curve.excess(p)) for p in points if not p.is_plain and p.name in now]
-            others = [
-                f"{point.title} {signed(height, brief=True)}"
+            differences += [
+                f"{point.title}{words and f' ({words})'} {signed(height, brief=True)}"
                 for point, height in heights
                 if height is not None and verdict(height) not in ("one seed", now[point.name])
             ]
-            if others:
-                test = f" ({words})" if words else ""
-                yield (
-                    f"Times depend on the machine and the code. With an earlier measurement "
-                    f"(`costs-{measurement}.json`) other verdicts on the time per step follow"
-                    f"{test}: {'; '.join(others)}."
-                )
+        if differences:
+            yield (
+                f"Times depend on the machine and the code. With an earlier measurement "
+                f"(`costs-{measurement}.json`) other verdicts on the time per step follow: "
+                f"{'; '.join(differences)}."
+            )
 
 
 def _left_out(name: str, results: Path, budget: str) -> Iterator[str]:
@@ -139,7 +175,7 @@ def _table(points: list[Point]) -> str:
     plain = sorted((p for p in points if p.is_plain), key=lambda p: p.cost["parameters"])
     rows = []
     for point in (*plain, *best_first(points, curves["parameters"])):
-        cells = [point.title, str(len(point.by_seed)), number(point.accuracy, brief=True)]
+        cells = [point.title, _seeds(point), number(point.accuracy, brief=True)]
         for axis in AXES:
             excess = None if point.is_plain else curves[axis].excess(point)
             cells += [
@@ -150,22 +186,22 @@ def _table(points: list[Point]) -> str:
     return markdown.table(head, rows)
 
 
-def _verdict(points: list[Point]) -> str:
+def _misfit(points: list[Point]) -> str:
+    """How well the curves fit."""
     if not has_curve(points):
         return "There is no curve yet: it needs two plain networks."
-    parts, misfits = [], []
+    misfits = []
     for axis in AXES:
-        curve = Curve.of(points, axis)
-        above = [
-            point.title for point in points
-            if not point.is_plain and verdict(curve.excess(point)) == "above"
-        ]  # fmt: skip
-        parts.append(f"- {AXIS_NAMES[axis]}: {'; '.join(above) or 'none'}")
-        title, gap = max(curve.misfits(), key=lambda misfit: abs(misfit[1]))
+        title, gap = max(Curve.of(points, axis).misfits(), key=lambda misfit: abs(misfit[1]))
         width = title.removeprefix("Plain, ")
         misfits.append(f"{AXIS_NAMES[axis]} {signed(Estimate(gap, None, None, ''))} ({width})")
-    listed = "\n".join(parts)
-    return f"{_ABOVE}\n\n{listed}\n\n{_MISFIT} {'; '.join(misfits)}."
+    return f"{_MISFIT} {'; '.join(misfits)}."
+
+
+def _seeds(point: Point) -> str:
+    """How many seeds a network has; the one that selected it is counted apart."""
+    compared, all_seeds = len(point.compared), len(point.by_seed)
+    return str(all_seeds) if compared == all_seeds else f"1 + {compared}"
 
 
 def _amount(axis: str, cost: float) -> str:

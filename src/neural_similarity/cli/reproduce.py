@@ -130,7 +130,7 @@ def report(
     """Write the results as tables and pictures, using only the JSON files.
 
     Without --out this writes, in the clone that nsl belongs to: experiments/REPORT.md,
-    docs/results.md with its pictures, and the results in README.md.
+    docs/results.md with its pictures, and the results in README.md and docs/choose.md.
 
     \b
     nsl reproduce report
