@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -139,38 +140,48 @@ def _verdict(claim: Claim, tables: Tables) -> str:
 
 
 def _numbers(claim: Claim, tables: Tables) -> str:
-    return f"{_measurements(claim, tables)}{'; ' * bool(claim.caveat)}{claim.caveat}"
+    lines = [*_measurements(claim, tables)] or ["not run"]
+    return "<br>".join([*lines, claim.caveat] if claim.caveat else lines)
 
 
-def _measurements(claim: Claim, tables: Tables) -> str:
+def _measurements(claim: Claim, tables: Tables) -> Iterator[str]:
+    """A line for every comparison."""
     if claim.stable:
-        parts = [
-            f"{name}: {len(row.diverged)} of {len(row.by_seed)} seeds diverged"
-            for table, *names in claim.pairs
-            for name in names
-            if (row := tables.get(table, {}).get(name)) is not None and row.by_seed
-        ]
-        return "; ".join(parts) or "not run"
+        for table, *names in claim.pairs:
+            for name in names:
+                if (row := tables.get(table, {}).get(name)) is not None and row.by_seed:
+                    counts = f"{len(row.diverged)} of {len(row.by_seed)}"
+                    yield f"{_title(row)}: {counts} seeds diverged"
+        return
     differences: dict[tuple[str, str, str], list[str]] = {}
     for pair, of in _compared(claim, tables):
         if of.difference is not None:
             number = signed(of.difference, brief=True)
             bold = "**" * (_answer(claim, of) is False)
             differences.setdefault(pair, []).append(f"{bold}{number}{bold}")
-    parts = [
-        f"{table}, {row} vs. {other}{_seeds(pair, tables)}: {' and '.join(numbers)}"
-        for pair, numbers in differences.items()
-        for table, row, other in (pair,)
-    ]
+    for pair, numbers in differences.items():
+        table, *names = pair
+        titles = " vs. ".join(_title(tables[table][name]) for name in names)
+        yield f"{_data(table)}: {titles}, {' and '.join(numbers)}{_seeds(pair, tables)}"
     missing = [pair for pair in claim.pairs if pair not in differences]
     shapeless = [
         pair for pair in missing
         if (row := tables.get(pair[0], {}).get(pair[1])) is not None and _has_learned_no_shape(row)
     ]  # fmt: skip
-    parts += [f"{table}, {row}: no tap was switched off" for table, row, _ in shapeless]
+    for table, name, _ in shapeless:
+        yield f"{_data(table)}: {_title(tables[table][name])}, no tap was switched off"
     if not_run := len(missing) - len(shapeless):
-        parts.append(f"{not_run} of {len(claim.pairs)} comparisons not run")
-    return "; ".join(parts)
+        yield f"{not_run} of {len(claim.pairs)} comparisons not run"
+
+
+def _title(row: RowResults) -> str:
+    return row.row.title.removesuffix(" †")
+
+
+def _data(table: str) -> str:
+    """The data set of a table, from its title."""
+    match = re.search(r"CIFAR-\w+|mini-ImageNet", TABLES[table].title)
+    return match[0] if match else TABLES[table].title
 
 
 def _seeds(pair: tuple[str, str, str], tables: Tables) -> str:
