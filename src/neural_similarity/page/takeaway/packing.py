@@ -8,13 +8,12 @@ import zipfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Lock, Thread
 from typing import Any
 
 import torch
 
-from ..._io import whole_file
+from ..._io import scratch_folder, whole_file
 from ...adapt import FewShotClassifier, embed_images, open_cache
 from ...adapt.deliver import write_all
 from ...data import FolderSet
@@ -107,8 +106,7 @@ class Packing:
         dataset = self._dataset(lesson)
         classifier = self._classifier(dataset)
         self._report({"state": "working", "step": "writing", "done": 0, "total": 0})
-        with TemporaryDirectory(prefix="pack-", dir=self._file.parent) as place:
-            folder = Path(place)
+        with scratch_folder(self._file.parent) as folder:
             write_all(classifier, dataset, folder, Path(self.name), _has_onnx())
             if _has_onnx() and has_runtime():
                 write_browser_page(folder, self.name)
