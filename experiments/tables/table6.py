@@ -77,7 +77,7 @@ ON_CIFAR_FS = Table(
         Note(
             "Published numbers are from Bertinetto et al. (2019), for four-layer networks, most "
             "with 64 filters, fully trained. Theirs for one shot are of networks trained with one "
-            "shot; ours are trained with five, unless the row says one.",
+            "shot (R2D2: with any number); ours are trained with five, unless the row says one.",
             tuple(_PUBLISHED),
         ),
         Note(

@@ -102,6 +102,7 @@ def test_the_order_of_classes_that_do_not_occur_is_of_no_matter():
             r"at least 20 images of each class, 5 for n_shot and 15 for n_query, got 12 of "
             r"class 0; 7 of 7 classes have too few\. Use a smaller n_shot",
         ),
+        ({"seed": -1}, "expected seed to be a whole number of at least 0, got -1"),
         ({"n_way": 0}, r"expected n_way to be a whole number of at least 1, got 0"),
     ],
 )

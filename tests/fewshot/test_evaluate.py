@@ -280,6 +280,24 @@ def test_an_inductive_method_cannot_peek(trained, count):
     assert allowed.inference == "transductive"
 
 
+@dataclass(frozen=True)
+class Undefined(Honest):
+    """Its scores are numbers for some episodes alone."""
+
+    def feature_scores(self, network, support, query):
+        first = (torch.arange(len(query)) == 0).view(-1, 1, 1)
+        return super().feature_scores(network, support, query).where(first, torch.nan)
+
+
+def test_scores_that_are_not_numbers_are_no_classification(trained):
+    """All of them would count as the first class."""
+    network, dataset = trained.load_network(), load_split(trained.config, "test")
+    mean, std = trained.normalisation()
+    episodes = Episodes(dataset.labels, 3, 2, 4, 5, 9)
+    with pytest.raises(ns.RunError, match="honest: expected scores that are numbers, got NaN"):
+        evaluate_method(Undefined(), network, dataset, episodes, mean=mean, std=std)
+
+
 @pytest.mark.parametrize(
     ("method", "options"),
     [("laplacianshot", {}), ("tim", {"steps": 5}), ("transductive_finetune", {"epochs": 2})],

@@ -219,10 +219,15 @@ def test_unknown_names_and_options():
         create_method("ridge", scal=2)
     with pytest.raises(ns.UnknownNameError, match=r"batch_norm to be one of 'batch', 'running'"):
         create_method("proto", batch_norm="eval")
-    with pytest.raises(ns.RunError, match="scale to be a number of at least 0, got 'much'"):
+    with pytest.raises(ns.RunError, match="scale to be a finite number of at least 0, got 'much'"):
         create_method("ridge", scale="much")
     with pytest.raises(ns.RunError, match="ridge above 0, got 0"):
         create_method("r2d2", ridge=0)
+    with pytest.raises(ns.RunError, match="strength above 0, got 0"):
+        create_method("linear", strength=0)
+    for value in (float("inf"), float("nan")):
+        with pytest.raises(ns.RunError, match=f"scale to be a finite number .* got {value}"):
+            create_method("matching", scale=value)
 
 
 def test_a_name_belongs_to_one_method():

@@ -128,8 +128,8 @@ def test_the_probability_of_images_decays():
     method = create_method("tadam")
     steps = 60
     for step in range(steps):
-        assert method.image_share(step, steps) == pytest.approx(0.9 ** (step // 3))
-    assert method.image_share(59_999, 60_000) == pytest.approx(0.9**19)
+        assert method.image_share(step, steps) == pytest.approx(0.9 ** (1 + step // 3))
+    assert method.image_share(59_999, 60_000) == pytest.approx(0.9**20)
     other = create_method("tadam", auxiliary=0.5, auxiliary_decay=0.25, auxiliary_decays=2)
     assert [other.image_share(step, 4) for step in range(4)] == [0.5, 0.5, 0.125, 0.125]
     assert create_method("tadam", auxiliary=0).image_share(0, 9) == 0
@@ -174,7 +174,7 @@ def test_how_many_steps_have_images():
     config = replace(SMALL, method="tadam", epoch_steps=500, epochs=4.0)
     mixed = loader(config)
     count = sum(mixed.has_images(step) for step in range(2000))
-    expected = 100 * sum(0.9**level for level in range(20))
+    expected = 100 * sum(0.9 ** (1 + level) for level in range(20))
     assert abs(count - expected) < 4 * np.sqrt(2000 / 4)  # four standard deviations at most
     other = loader(replace(config, seed=1))
     later = range(500, 600)

@@ -110,6 +110,38 @@ def test_settings_that_do_not_go_together():
         replace(SMALL, from_run="x", similarity_epochs=1.0)
 
 
+def test_the_similarity_alone_cannot_train_longer_than_everything(plain):
+    longest = replace(SMALL, similarity="static", from_run=str(plain.folder), epochs=2.0)
+    Classification(replace(longest, similarity_epochs=2.0), World())
+    with pytest.raises(ns.RunError, match=r"longer than training \(8 steps\), got 3 \(12 steps\)"):
+        Classification(replace(longest, similarity_epochs=3.0), World())
+
+
+def test_a_recipe_knows_the_network_that_training_starts_from(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    small = ("--set", "options.width=4", "--set", "options.hidden=8", "--threads", 1)
+    ends = ("--recipe", "authors", "--steps", 2, "--batch-size", 314)
+    unconstrained = ("--similarity", "static", "--structure", "unconstrained")
+    image = ("--similarity", "dynamic", "--set", "predictor=image", "--set", "hidden=2")
+    for name, kind in (("static", unconstrained), ("image", image)):
+        first = nsl(capsys, monkeypatch, "train", *kind, *small, *ends, "--out", name)
+        assert first.code == 0, first.err
+        words = ("train", "--from", name, *ends, "--threads", 1, "--out", f"{name}-again")
+        again = nsl(capsys, monkeypatch, *words)
+        assert again.code == 0, again.err
+        assert nsl(capsys, monkeypatch, *words, "--resume").code == 0
+        configs = [Run.open(tmp_path / folder).config for folder in (name, f"{name}-again")]
+        assert configs[1] == replace(configs[0], from_run=str(tmp_path / name))
+    # What the source leaves open comes from the recipe.
+    plain_run = nsl(capsys, monkeypatch, "train", "--steps", 2, *small, "--out", "plain")
+    assert plain_run.code == 0, plain_run.err
+    done = nsl(capsys, monkeypatch, "train", "--from", "plain", *unconstrained, *ends, "--out", "x")
+    assert done.code == 0, done.err
+    config = Run.open(tmp_path / "x").config
+    assert (config.padding, config.similarity_decay) == ("mirror", None)
+    assert config.pixels == Run.open(tmp_path / "plain").config.pixels
+
+
 def test_the_command_takes_network_and_data_from_the_other_run(
     plain, capsys, monkeypatch, tmp_path
 ):

@@ -136,17 +136,21 @@ def train(
             "that folder."
         )
     resume = resume or restarted()
-    chosen = wanted_settings(config, options, set_ or [], recipe)
-    configs = _configurations(chosen, out if resume else None)
+    chosen = wanted_settings(config, options, set_ or [])
+    configs = _configurations(chosen, recipe, out if resume else None)
     _train(configs, _folder(out, configs), resume, force, tensorboard)
 
 
-def _configurations(settings: dict[str, Any], resumed: Path | None) -> dict[str, TrainConfig]:
+def _configurations(
+    settings: dict[str, Any], recipe: str | None, resumed: Path | None
+) -> dict[str, TrainConfig]:
     """What to train, by kind of similarity; a resumed run keeps settings not given again."""
     from ..train import Run, TrainConfig
     from ..train.runs import read_comparison
     from ..train.start import source_settings
 
+    if recipe is not None:
+        settings = _with_recipe(recipe, settings)
     if resumed is not None:
         comparison = read_comparison(resumed, TrainConfig)
         if comparison is not None and set(_kinds(settings) or comparison) == set(comparison):
@@ -167,6 +171,23 @@ def _configurations(settings: dict[str, Any], resumed: Path | None) -> dict[str,
     configs = {kind: TrainConfig.from_dict({**settings, "similarity": kind}) for kind in kinds}
     _check_structure(configs)
     return configs
+
+
+def _with_recipe(recipe: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, completed by the recipe.
+
+    A recipe depends on the settings of the run that training starts from, and does not change them.
+    """
+    from ..train import Run
+    from ..train.ingredients.recipes import with_recipe
+    from ..train.start import source_settings
+
+    start = settings.get("from_run")
+    source = {} if start is None else source_settings(Run.open(start))
+    completed = with_recipe(recipe, {**source, **settings})
+    return {name: value for name, value in completed.items() if name not in source} | {
+        name: value for name, value in settings.items() if name in source
+    }
 
 
 def _kinds(settings: dict[str, Any]) -> list[str]:

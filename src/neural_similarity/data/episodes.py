@@ -67,6 +67,7 @@ class Episodes:
         _check.whole_numbers(
             "Episodes", n_way=self.n_way, n_shot=self.n_shot, n_query=self.n_query, count=self.count
         )
+        _check.counts("Episodes", seed=self.seed)
         if self.labels.dim() != 1 or self.labels.is_floating_point():
             raise DataError(
                 f"Episodes: expected whole numbers of shape (N,) as labels, got "

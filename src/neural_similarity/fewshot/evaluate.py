@@ -226,6 +226,11 @@ class Evaluator:
     def _score(self, episodes: Episodes, numbers: range) -> Tensor:
         support, query, _ = episodes.batch(numbers.start, numbers.stop)
         scores = self._scores(support, query.flatten(1))
+        if scores.isnan().any():  # they would all count as the first class
+            raise RunError(
+                f"{self.method.name}: expected scores that are numbers, got NaN. A learning rate "
+                f"or another option of the method may be too large. Choose a smaller one."
+            )
         if not self._checked:
             self._check_inductive(support, query.flatten(1), scores)
             self._checked = True

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from ..convert import filter_orthogonality_penalty, keep_predictions, similarity_penalty
+from ..errors import RunError
 from .build import Data, build_data, build_model
 from .config import TrainConfig
 from .distributed import World
@@ -81,6 +82,15 @@ class Classification:
         self._trainable = [p for p in self.model.parameters() if p.requires_grad]
         self.batches: Batches = data.train
         self.images = config.batch_size
+        frozen, total = (
+            steps(len(data.train)) for steps in (config.frozen_steps, config.total_steps)
+        )
+        if frozen > total:
+            raise RunError(
+                f"configuration: expected similarity_epochs no longer than training ({total} "
+                f"steps), got {config.similarity_epochs:g} ({frozen} steps). Reduce it, or train "
+                f"for longer."
+            )
 
     def facts(self) -> dict[str, Any]:
         return self.data.facts()

@@ -14,20 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["list_settings", "new_folder", "wanted_settings"]
 
 
-def wanted_settings(
-    file: Path | None, options: dict[str, Any], sets: list[str], recipe: str | None = None
-) -> dict[str, Any]:
-    """Settings of the recipe, the file, the options and ``--set``; later ones take precedence."""
+def wanted_settings(file: Path | None, options: dict[str, Any], sets: list[str]) -> dict[str, Any]:
+    """Settings of the file, the options and ``--set``; later ones take precedence."""
     from ...train.config import merge_settings, parse_setting, read_settings
 
     settings = {} if file is None else read_settings(file)
     settings = merge_settings(settings, ((k, v) for k, v in options.items() if v is not None))
-    settings = merge_settings(settings, map(parse_setting, sets))
-    if recipe is None:
-        return settings
-    from ...train.ingredients.recipes import with_recipe
-
-    return with_recipe(recipe, settings)
+    return merge_settings(settings, map(parse_setting, sets))
 
 
 def new_folder(name: str) -> Path:

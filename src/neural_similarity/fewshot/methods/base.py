@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 import torch
@@ -197,6 +198,8 @@ def _check_option(where: str, name: str, value: object, kind: Any) -> None:
             raise RunError(f"{where}: expected {name} to be true or false, got {value!r}.")
     elif int in kinds:
         _check.whole_numbers(where, **{name: value})
-    elif not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
-        raise RunError(f"{where}: expected {name} to be a number of at least 0, got {value!r}.")
+    elif not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < inf:
+        raise RunError(
+            f"{where}: expected {name} to be a finite number of at least 0, got {value!r}."
+        )
     return None

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ....errors import RunError
 from ...inner_loop.logistic import minimise_cross_entropy, principal_basis
 from ...network import FewShotNetwork
 from ..registry import register_method
@@ -43,6 +44,11 @@ class Linear(FittedClassifier):
     strength: float | None = None
 
     name: ClassVar[str] = "linear"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.strength is not None and not self.strength > 0:
+            raise RunError(f"Linear: expected strength above 0, got {self.strength}.")
 
     def fit(
         self, network: FewShotNetwork, features: Tensor, labels: Tensor, n_way: int

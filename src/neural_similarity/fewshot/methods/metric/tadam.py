@@ -58,7 +58,7 @@ class Tadam(FeatureMethod):
     scale: float = 1.0
     film_layers: int = 3
     film_decay: float = 0.01
-    auxiliary: float = 1.0
+    auxiliary: float = 0.9
     auxiliary_decay: float = 0.9
     auxiliary_decays: int = 20
 
