@@ -183,6 +183,24 @@ class TwoOutputs(nn.Module):
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_a_model_with_a_guide(format, tmp_path):
+    model, path = ns.nn.family.PixelAdaptiveConv2d(4, 6, 3), tmp_path / f"model{FORMATS[format]}"
+    examples = [torch.randn(1, 4, 7, 5), torch.randn(1, 2, 7, 5)]
+    assert export_model(model, examples, path, format, inputs=("image", "guide")) < 1e-5
+    others = [torch.randn(5, *example.shape[1:]) for example in examples]
+    (result,) = (onnx if format == "onnx" else torch_export).runner(path)(*others)
+    torch.testing.assert_close(result, model(*others), rtol=1e-4, atol=1e-5)
+    path.unlink()
+    with pytest.raises(ns.ExportError, match=r"expected 1 example\(s\), got 2. Give a batch for"):
+        export_model(model, examples, path, format)
+    with pytest.raises(ns.ExportError, match=r"the same number of samples, got \[1, 5\]"):
+        export_model(model, [examples[0], others[1]], path, format, inputs=("a", "b"))
+    with pytest.raises(ns.ExportError, match="to be a batch of samples, got NoneType"):
+        export_model(model, [examples[0], None], path, format, inputs=("a", "b"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_a_model_with_two_outputs(format, tmp_path):
     model, example = TwoOutputs().eval(), torch.randn(4, 3)
     path = tmp_path / f"model{FORMATS[format]}"

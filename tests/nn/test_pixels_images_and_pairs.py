@@ -218,6 +218,33 @@ def test_bad_values_are_named(cls):
         ns.ShapeError, match=f"{where}: .*with residual=False, got start='identity'"
     ):
         cls(residual=False)
+    with pytest.raises(ns.ShapeError, match=f"{where}: .*batch_norm to be true or false, got 'no'"):
+        cls(batch_norm="no")
+
+
+def test_other_predictors_name_bad_values():
+    for cls in (ns.SpherePredictor, ns.ConvPredictor):
+        with pytest.raises(ns.ShapeError, match=f"{cls.__name__}: .*residual to be true or false"):
+            cls(residual="False")
+        with pytest.raises(ns.ShapeError, match="expected batch_norm to be true or false, got 1"):
+            cls(batch_norm=1)
+        with pytest.raises(ns.ShapeError, match=r"last_scale to be a finite number .* 0, got -1"):
+            cls(last_scale=-1)
+        with pytest.raises(ns.ShapeError, match="first_scale to be a number, got 'big'"):
+            cls(first_scale="big")
+    with pytest.raises(ns.ShapeError, match="PairPredictor: expected softmax to be true or false"):
+        ns.PairPredictor(softmax="maybe")
+    with pytest.raises(ns.ShapeError, match="DynamicSimilarity: expected shared to be true or"):
+        ns.DynamicSimilarity(shared="False")
+
+
+def test_a_wrong_number_of_channels_is_named():
+    layer = ns.nn.DynamicConv2d(4, 6, 3, predictor=ns.ImagePredictor(hidden=2))
+    for shape in ((2, 3, 7, 6), (7, 6)):
+        with pytest.raises(
+            ns.ShapeError, match=r"DynamicConv2d.similarity: .* \(N, 4, H, W\), got"
+        ):
+            layer.similarity(torch.zeros(shape))
 
 
 def test_bad_pairs_are_named():

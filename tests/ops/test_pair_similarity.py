@@ -66,8 +66,9 @@ def test_derivatives(kernel):
     def f(query, key):
         return pair_similarity(query, key, (3, 2), (1, 2), 1, (2, 1), kernel=kernel, groups=2)
 
-    assert gradcheck(f, (query, key))
+    assert gradcheck(f, (query, key), check_batched_grad=True)
     assert gradgradcheck(f, (query, key))
+    assert gradcheck(lambda key: f(query.detach(), key), (key,), check_batched_grad=True)
 
 
 @pytest.mark.parametrize("kernel", ["dot", "gaussian"])

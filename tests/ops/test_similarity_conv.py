@@ -98,7 +98,7 @@ def test_first_and_second_derivatives_by_finite_differences(kind):
     def function(input, weight, M):
         return similarity_conv2d(input, weight, M, **options(geometry, kind))
 
-    assert gradcheck(function, tensors)
+    assert gradcheck(function, tensors, check_batched_grad=True)
     assert gradgradcheck(function, tensors)
 
 

@@ -35,6 +35,7 @@ from .numbers import (
     plain_number,
     positive_numbers,
     real_numbers,
+    true_or_false,
     whole_numbers,
 )
 
@@ -63,6 +64,7 @@ __all__ = [
     "similarity_groups",
     "similarity_shape",
     "size_preserving",
+    "true_or_false",
     "weight_similarity",
     "whole_numbers",
     "window_positions",

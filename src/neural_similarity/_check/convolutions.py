@@ -51,13 +51,14 @@ def image_batch(layer: object, images: Tensor, channels: int | None = None) -> N
 
 
 def guide(where: str, input: Tensor, guide: Tensor) -> None:
-    """Raise unless the guide has the input's samples and positions."""
-    N, _, H, W = input.shape
-    samples = guide.dim() == 4 and (guide.shape[0] == N or guide.shape[0] == 1)
-    if not samples or guide.shape[2:] != input.shape[2:]:
+    """Raise unless the guide has the input's positions, and its samples if it is a batch."""
+    batch = input.shape[:-3]  # none for a single image
+    samples = guide.dim() == input.dim() and guide.shape[:-3] in (batch, batch and (1,))
+    if not samples or guide.shape[-2:] != input.shape[-2:]:
+        expected = ", ".join(map(str, (*batch, "D", *input.shape[-2:])))
         raise ShapeError(
-            f"{where}: expected guide of shape ({N}, D, {H}, {W}), got {shape(guide)}. It "
-            f"must have the height and width of the input, and its batch size or 1."
+            f"{where}: expected guide of shape ({expected}), got {shape(guide)}. It must have the "
+            f"height and width of the input, and its batch size or 1."
         )
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "plain_number",
     "positive_numbers",
     "real_numbers",
+    "true_or_false",
     "whole_numbers",
 ]
 
@@ -59,6 +60,13 @@ def positive_numbers(where: str, **values: object) -> None:
     for what, value in values.items():
         if not value > 0:  # type: ignore[operator]
             raise ShapeError(f"{where}: expected {what} to be a number above 0, got {value!r}.")
+
+
+def true_or_false(where: str, **values: object) -> None:
+    """Raise unless each value is True or False: any text, such as "no", would count as true."""
+    for what, value in values.items():
+        if not isinstance(value, bool):
+            raise ShapeError(f"{where}: expected {what} to be true or false, got {value!r}.")
 
 
 def divisor(where: str, what: str, value: object, total: int, of: str) -> None:

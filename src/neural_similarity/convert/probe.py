@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..nn.family import PixelAdaptiveConv2d
 from ..nn.layouts import CONVOLUTIONS, kernel_layouts
 from ..nn.positions import StaticPositions
 
@@ -53,7 +54,8 @@ def probe_output(module: nn.Module) -> Tensor:
     with evaluation(module), torch.no_grad():
         # That of the class: one in the instance, set by a hook, may hold another module.
         forward: Any = type(module).forward
-        output = forward(module, input.to(weight))
+        inputs = (input.to(weight),) * (2 if isinstance(module, PixelAdaptiveConv2d) else 1)
+        output = forward(module, *inputs)  # the second one is the guide
     while not isinstance(output, Tensor):
         output = output[0]
     return output

@@ -29,12 +29,13 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 def export_model(
     model: nn.Module,
-    example: Tensor,
+    example: Tensor | Sequence[Tensor],
     path: str | os.PathLike[str],
     format: str = "onnx",
     *,
     force: bool = False,
     metadata: Mapping[str, str] | None = None,
+    inputs: Sequence[str] = ("image",),
     outputs: Sequence[str] = ("scores",),
     scales: Sequence[float] = (),
 ) -> float:
@@ -45,9 +46,8 @@ def export_model(
     and on ``example`` plus one. The file is written only if it reproduces the scores of ``model``.
 
     Args:
-        model: a network that takes one tensor and returns one, or a tuple of them; it is not
-            changed.
-        example: a batch of inputs of the size to export.
+        model: a network that takes tensors and returns one, or a tuple of them; it is not changed.
+        example: a batch of inputs of the size to export, or a batch for each of several inputs.
         path: the file, ending in ``.onnx`` or ``.pt2``.
         format: ``"onnx"`` for ONNX, run by onnxruntime and many others; ``"torch-export"`` for
             ``torch.export.load``. To load a dynamic network in the latter, ``import
@@ -55,6 +55,7 @@ def export_model(
         force: overwrite an existing file.
         metadata: information for users of the file, such as classes and normalisation. ONNX stores
             it in ``metadata_props``, torch.export in the extra file ``metadata.json``.
+        inputs: the names of the model's inputs, for ONNX.
         outputs: the names of the model's outputs, for ONNX.
         scales: for each output, the magnitude of the values that it is computed from, if larger
             than its own: 1 for ``1 − cosine``, whose rounding errors are those of 1.
@@ -92,11 +93,12 @@ def export_model(
     writer.check_packages()
     model = unwrapped(model)
     deployed = merged_copy(model).eval()
-    inputs = _inputs(example.detach())
-    expected = [_outputs_of(model, input, len(outputs)) for input in inputs]
+    batches = _batches(example, len(inputs))
+    expected = [_outputs_of(model, batch, len(outputs)) for batch in batches]
     with whole_file(target) as file:
         try:
-            writer.write(deployed, inputs[0], file, dict(metadata or {}), list(outputs))
+            names = list(inputs), list(outputs)
+            writer.write(deployed, batches[0], file, dict(metadata or {}), *names)
         except OSError:  # a disk error, which names the file
             raise
         except Exception as error:
@@ -109,7 +111,7 @@ def export_model(
             ) from error
         try:
             run = writer.runner(file)
-            computed = [run(input) for input in inputs]
+            computed = [run(*batch) for batch in batches]
         except Exception as error:
             raise ExportError(
                 f"export: expected {format}'s runtime to run the network, got "
@@ -128,20 +130,36 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
             )
 
 
-def _inputs(example: Tensor) -> list[Tensor]:
-    """Batches of several sizes; the first has at least two samples: exporters treat 1 as fixed."""
-    if example.dim() < 2 or not len(example):
+def _batches(example: Tensor | Sequence[Tensor], count: int) -> list[tuple[Tensor, ...]]:
+    """Inputs of several sizes; the first have at least two samples: exporters treat 1 as fixed."""
+    examples = (example,) if isinstance(example, Tensor) else tuple(example)
+    if len(examples) != count:
         raise ExportError(
-            f"export: expected example to be a batch of samples, got shape {tuple(example.shape)}."
+            f"export: expected {count} example(s), got {len(examples)}. Give a batch for each of "
+            f"the model's inputs, and name each of them in inputs."
         )
-    several = example if len(example) > 1 else torch.cat([example, example.flip(-1)])
-    return [several, example[:1], torch.cat([several, several[:1].flip(-1)])]
+    sizes = []
+    for one in examples:
+        shape = tuple(one.shape) if isinstance(one, Tensor) else ()
+        if len(shape) < 2 or not shape[0]:
+            got = f"shape {shape}" if isinstance(one, Tensor) else f"{type(one).__name__}"
+            raise ExportError(f"export: expected example to be a batch of samples, got {got}.")
+        sizes.append(shape[0])
+    if len(set(sizes)) > 1:
+        raise ExportError(
+            f"export: expected examples with the same number of samples, got {sizes}. The first "
+            f"axis of every input is the batch."
+        )
+    first = tuple(one.detach() for one in examples)
+    several = first if sizes[0] > 1 else tuple(torch.cat([x, x.flip(-1)]) for x in first)
+    more = tuple(torch.cat([x, x[:1].flip(-1)]) for x in several)
+    return [several, tuple(x[:1] for x in first), more]
 
 
-def _outputs_of(model: nn.Module, input: Tensor, count: int) -> list[Tensor]:
+def _outputs_of(model: nn.Module, batch: tuple[Tensor, ...], count: int) -> list[Tensor]:
     """What the model returns in evaluation mode; every module keeps its mode afterwards."""
     with evaluation(model), torch.no_grad():
-        returned = model(input)
+        returned = model(*batch)
     tensors = list(returned) if isinstance(returned, tuple) else [returned]
     for tensor in tensors:
         if not isinstance(tensor, Tensor) or tensor.dtype not in _TOLERANCE:

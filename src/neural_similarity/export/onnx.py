@@ -31,32 +31,35 @@ def check_packages() -> None:
 
 
 def write(
-    model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str], outputs: list[str]
-) -> None:
-    """Write one self-contained ONNX file with input ``image`` and these outputs."""
+    model: nn.Module, example: tuple[Tensor, ...], path: Path, metadata: dict[str, str],
+    inputs: list[str], outputs: list[str],
+) -> None:  # fmt: skip
+    """Write one self-contained ONNX file with these inputs and outputs."""
     with _quiet():
         program: Any = torch.onnx.export(
             model,
-            (example,),
+            example,
             dynamo=True,
             verbose=False,
-            input_names=["image"],
+            input_names=inputs,
             output_names=outputs,
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            dynamic_shapes=({0: torch.export.Dim("batch")},) * len(example),
         )
         program.model.metadata_props.update(metadata)
         program.save(path, external_data=False)
 
 
-def runner(path: Path) -> Callable[[Tensor], list[Tensor]]:
+def runner(path: Path) -> Callable[..., list[Tensor]]:
     """The file as a function, run by onnxruntime."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
-    def run(input: Tensor) -> list[Tensor]:
-        outputs = session.run(None, {"image": input.cpu().numpy()})
-        return [torch.from_numpy(output).to(input.device) for output in outputs]
+    names = [input.name for input in session.get_inputs()]
+
+    def run(*batch: Tensor) -> list[Tensor]:
+        values = {name: x.cpu().numpy() for name, x in zip(names, batch, strict=True)}
+        return [torch.from_numpy(y).to(batch[0].device) for y in session.run(None, values)]
 
     return run
 

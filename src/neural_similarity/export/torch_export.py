@@ -18,25 +18,26 @@ def check_packages() -> None:
 
 
 def write(
-    model: nn.Module, example: Tensor, path: Path, metadata: dict[str, str], outputs: list[str]
-) -> None:
-    """Write the program, with ``metadata.json`` inside."""
-    shapes = ({0: torch.export.Dim("batch")},)
+    model: nn.Module, example: tuple[Tensor, ...], path: Path, metadata: dict[str, str],
+    inputs: list[str], outputs: list[str],
+) -> None:  # fmt: skip
+    """Write the program, with ``metadata.json`` inside; it names no inputs or outputs."""
+    shapes = ({0: torch.export.Dim("batch")},) * len(example)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's internal warnings
-        program = torch.export.export(model, (example,), dynamic_shapes=shapes)
+        program = torch.export.export(model, example, dynamic_shapes=shapes)
         torch.export.save(program, path, extra_files={"metadata.json": json.dumps(metadata)})
 
 
-def runner(path: Path) -> Callable[[Tensor], list[Tensor]]:
+def runner(path: Path) -> Callable[..., list[Tensor]]:
     """The file as a function."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = torch.export.load(path).module()
 
-    def run(input: Tensor) -> list[Tensor]:
+    def run(*batch: Tensor) -> list[Tensor]:
         with torch.no_grad():
-            returned = module(input)
+            returned = module(*batch)
         return list(returned) if isinstance(returned, tuple) else [returned]
 
     return run

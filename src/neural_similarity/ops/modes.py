@@ -36,4 +36,6 @@ def unobserved(*tensors: Tensor) -> bool:
         return False
     if tensors[0].is_meta or torch.is_autocast_enabled(tensors[0].device.type):
         return False
+    if any(map(torch._C._functorch.is_legacy_batchedtensor, tensors)):
+        return False  # of autograd, with is_grads_batched
     return _PLAIN.issuperset(map(type, tensors))

@@ -124,6 +124,8 @@ class _Scores(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         centre, padded = ctx.saved_tensors
+        if torch._C._functorch.is_legacy_batchedtensor(gradient):  # it cannot be added in place
+            return *_batched_gradients(ctx, gradient), None, None
         to_centre = torch.zeros_like(centre) if ctx.needs_input_grad[0] else None
         to_padded = torch.zeros_like(padded) if ctx.needs_input_grad[1] else None
         positions = centre.shape[-2:]
@@ -139,3 +141,15 @@ class _Scores(torch.autograd.Function):
             if to_padded is not None:
                 place.addcmul_(slope, along_tap)
         return to_centre, to_padded, None, None
+
+
+def _batched_gradients(ctx: Any, gradient: Tensor) -> list[Tensor | None]:
+    """The gradients of both operands for many gradients at once (``is_grads_batched``)."""
+    operands, needed = ctx.saved_tensors, ctx.needs_input_grad[:2]
+    with torch.enable_grad():
+        scores = _traceable(operands[0], operands[1], ctx.windows, ctx.squared_distance)
+    wanted = [operand for operand, need in zip(operands, needed, strict=True) if need]
+    gradients = iter(
+        torch.autograd.grad(scores, wanted, gradient, create_graph=torch.is_grad_enabled())
+    )
+    return [next(gradients) if need else None for need in needed]

@@ -74,6 +74,7 @@ class KernelShape(Structure):
                 f"kernel shape, got {self.inner.name!r}. The mask has that name."
             )
         _check.real_numbers(where, threshold=self.threshold)
+        _check.true_or_false(where, boolean=self.boolean)
         if self.boolean and not self.threshold < 1:
             raise ShapeError(
                 f"{where}: expected threshold below 1, got {self.threshold}. Every tap would "

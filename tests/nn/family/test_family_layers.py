@@ -6,6 +6,8 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
+from support.cases import disturb
 from support.family_cases import CASES, build
 from torch import nn
 
@@ -142,6 +144,48 @@ def test_compile_with_gradients(name):
     torch.testing.assert_close(again, gradients)
 
 
+def test_a_compiled_transformer_takes_other_batches():
+    """The last batch of an epoch is smaller."""
+    layer, (image,) = build("spatial transformer")
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for batch in (2, 5, 3):
+        images = torch.randn(batch, *image.shape[1:], dtype=image.dtype)
+        expected, result = layer(images), compiled(images)
+        torch.testing.assert_close(result, expected)
+        pairs = [
+            torch.autograd.grad(y.square().sum(), layer.parameters()) for y in (result, expected)
+        ]
+        torch.testing.assert_close(*pairs)
+
+
+def test_the_transformers_grid_is_pytorchs():
+    theta = torch.randn(2, 6, dtype=torch.float64)
+    layer, image = family.SpatialTransformer2d(lambda _: theta), torch.randn(2, 3, 5, 4).double()
+    grid = F.affine_grid(theta.view(2, 2, 3), [2, 3, 5, 4], align_corners=False)
+    expected = F.grid_sample(image, grid, align_corners=False)
+    torch.testing.assert_close(layer(image), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_static_similarity_of_a_guided_layer_merges():
+    class Guided(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.plain = nn.Conv2d(4, 4, 3, padding=1)
+            self.guided = family.PixelAdaptiveConv2d(4, 6, 3, padding=1)
+
+        def forward(self, input):
+            return self.guided(self.plain(input), input)
+
+    model, image = Guided(), torch.randn(2, 4, 6, 5)
+    before = model(image)
+    disturb(ns.attach(model, ns.StaticSimilarity("unconstrained")))
+    expected = model(image)
+    assert not torch.allclose(expected, before)
+    ns.merge(model)
+    assert type(model.guided) is family.PixelAdaptiveConv2d
+    torch.testing.assert_close(model(image), expected)
+
+
 def test_the_transformers_localisation_counts_as_similarity():
     layer, _ = build("spatial transformer")
     model = nn.Sequential(layer, nn.Conv2d(3, 2, 1))
@@ -182,6 +226,10 @@ BAD = {
         lambda: family.BilateralFilter2d(3, 1.0, -2.0),
         "expected sigma_colour to be a number above 0, got -2.0",
     ),
+    "a word for a truth value": (
+        lambda: family.PixelAdaptiveConv2d(3, 4, 3, normalize="no"),
+        "expected normalize to be true or false, got 'no'",
+    ),
     "sigma's kind": (lambda: family.BilateralFilter2d(3, "1", 2.0), "sigma_space to be a number"),
 }
 
@@ -212,6 +260,8 @@ def test_bad_guides_and_transforms():
         for guide in (torch.zeros(2, 3, 5, 5), torch.zeros(3, 3, 5, 6), torch.zeros(3, 5, 6)):
             with pytest.raises(ShapeError, match=r"guide of shape \(2, D, 5, 6\), got"):
                 layer(image, guide)
+        with pytest.raises(ShapeError, match=r"guide of shape \(D, 5, 6\), got \(1, 3, 5, 6\)"):
+            layer(image[0], torch.zeros(1, 3, 5, 6))
     seven = nn.Sequential(nn.Flatten(), nn.Linear(90, 7))
     with pytest.raises(ShapeError, match=r"localisation to return \(2, 6\) or \(2, 2, 3\), got"):
         family.SpatialTransformer2d(seven)(image)

@@ -79,7 +79,8 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
         Over kernels it is ``(N, O·S·K, P, Q)``. For one M per image, P and Q are 1.
         """
         if input.dim() == 3:
-            input, guide = input[None], None if guide is None else guide[None]
+            return self.similarity(*self._as_batch(input, guide))
+        _check.image_batch(self, input, self.in_channels)
         padded, padding = explicit_padding(self, input)
         window = Window(pair(self.stride), pair(padding), pair(self.dilation))
         prediction = self.prediction("predictor")
@@ -90,7 +91,7 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
     def forward(self, input: Tensor, guide: Tensor | None = None) -> Tensor:
         """The convolution; ``guide`` is where pairs are compared, if the predictor takes one."""
         if input.dim() == 3:
-            return self.forward(input[None], None if guide is None else guide[None])[0]
+            return self.forward(*self._as_batch(input, guide))[0]
         if self.active is None:
             return super().forward(input)
         padded, padding = explicit_padding(self, input)
@@ -108,6 +109,12 @@ class DynamicConv2d(DynamicLayer, nn.Conv2d):
             *(prediction, seen, padded, weight, self.bias, window, self.groups),
             self._padded_guide(input, guide),
         )
+
+    def _as_batch(self, input: Tensor, guide: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if guide is None:
+            return input[None], None
+        _check.guide(type(self).__name__, input, guide)
+        return input[None], guide[None]
 
     def _padded_guide(self, input: Tensor, guide: Tensor | None) -> Tensor | None:
         if guide is None:

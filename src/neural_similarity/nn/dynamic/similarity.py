@@ -106,6 +106,7 @@ class DynamicSimilarity:
                 f"DynamicConv2d(predictor=...)."
             )
         check_predictor(self.predictor, self._installed(), "DynamicSimilarity")
+        _check.true_or_false("DynamicSimilarity", shared=self.shared)
         if self.shared and not isinstance(self.predictor, PatchConfig):
             raise AttachError(
                 f"DynamicSimilarity: expected a PatchPredictor or ConvPredictor with shared=True, "

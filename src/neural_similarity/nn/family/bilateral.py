@@ -61,12 +61,13 @@ class BilateralFilter2d(nn.Module):
         return similarity / similarity.sum(1, keepdim=True)
 
     def forward(self, input: Tensor, guide: Tensor | None = None) -> Tensor:
-        if input.dim() == 3:
-            return self.forward(input[None], None if guide is None else guide[None])[0]
         where = type(self).__name__
-        _check.layer_input(where, input)
         if guide is None:
             guide = input
+        if input.dim() == 3:
+            _check.guide(where, input, guide)
+            return self.forward(input[None], guide[None])[0]
+        _check.layer_input(where, input)
         _check.guide(where, input, guide)
         # W holds the distances, and a channel of ones, zero outside the image, sums the weights, so
         # only the Gaussian of the colours is computed for every tap.

@@ -64,6 +64,7 @@ class PixelAdaptiveConv2d(nn.Conv2d):
         **kwargs: Any,
     ) -> None:
         _check.odd_kernel(type(self).__name__, pair(kernel_size))
+        _check.true_or_false(type(self).__name__, normalize=normalize)
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
             **kwargs,
@@ -84,7 +85,8 @@ class PixelAdaptiveConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor, guide: Tensor) -> Tensor:  # type: ignore[override]
         where = type(self).__name__
-        if input.dim() == 3 and guide.dim() == 3:
+        if input.dim() == 3:
+            _check.guide(where, input, guide)
             return self.forward(input[None], guide[None])[0]
         _check.layer_input(where, input, self.in_channels)
         _check.guide(where, input, guide)

@@ -34,8 +34,7 @@ class SpatialTransformer2d(PositionSimilarity):
             (``align_corners=False``). Let it start at the identity, ``(1, 0, 0, 0, 1, 0)``.
 
     Cost in multiply-adds per position: ``4·C``, six for the place, and the localisation network.
-    The matrix is never formed, except by ``similarity``. PyTorch's sampler has no second
-    derivative.
+    The matrix is never formed, except by ``similarity``.
 
     Example:
         >>> place = nn.Linear(3, 6)
@@ -76,8 +75,16 @@ class SpatialTransformer2d(PositionSimilarity):
                 f"{type(self).__name__}: expected localisation to return {(N, 6)} or {(N, 2, 3)}, "
                 f"got {_check.shape(theta)}. An affine map has six parameters for each image."
             )
-        size = [N, input.shape[1], *input.shape[2:]]
-        return F.affine_grid(theta.reshape(N, 2, 3), size, align_corners=False)
+        # As F.affine_grid, which compiles for one size of the batch alone.
+        y, x = (_centres(size, theta) for size in input.shape[2:])
+        of_x, of_y, shift = theta.reshape(N, 2, 1, 1, 3).unbind(-1)
+        return (of_x * x + of_y * y[:, None] + shift).movedim(1, -1)
+
+
+def _centres(size: int, like: Tensor) -> Tensor:
+    """The centres of an axis' pixels, whose edges are −1 and 1."""
+    pixels = torch.arange(size, dtype=like.dtype, device=like.device)
+    return (2 * pixels + 1) / size - 1
 
 
 def _nearness(places: Tensor, size: int) -> Tensor:

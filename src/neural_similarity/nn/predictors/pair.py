@@ -67,6 +67,7 @@ class PairPredictor(PredictorConfig):
 
     def __post_init__(self) -> None:
         _check.known_name("PairPredictor", "kernel", self.kernel, PAIR_KERNELS)
+        _check.true_or_false("PairPredictor", softmax=self.softmax, residual=self.residual)
         for name in ("channels", "guide_channels"):
             if (value := getattr(self, name)) is not None:
                 _check.whole_numbers("PairPredictor", **{name: value})

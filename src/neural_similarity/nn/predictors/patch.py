@@ -9,7 +9,7 @@ keeps the size.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import inf, sqrt
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from torch import Tensor, nn
@@ -62,6 +62,16 @@ class PatchConfig(PredictorConfig):
         _check.known_name(where, "start", self.start, get_args(Start))
         if self.hidden is not None:
             _check.whole_numbers(where, hidden=self.hidden)
+        _check.true_or_false(where, residual=self.residual)
+        if self.batch_norm is not None:
+            _check.true_or_false(where, batch_norm=self.batch_norm)
+        for name in ("first_scale", "last_scale"):
+            value = getattr(self, name)
+            _check.real_numbers(where, **{name: value})
+            if not 0 <= value < inf:
+                raise ShapeError(
+                    f"{where}: expected {name} to be a finite number of at least 0, got {value!r}."
+                )
         object.__setattr__(self, "hidden", _check.plain_number(self.hidden))
         if self.start == "identity" and not self.residual:
             raise ShapeError(

@@ -39,6 +39,7 @@ class PointwiseConfig(PredictorConfig):
     def __post_init__(self) -> None:
         where = type(self).__name__
         _check.whole_numbers(where, hidden=self.hidden)
+        _check.true_or_false(where, batch_norm=self.batch_norm, residual=self.residual)
         object.__setattr__(self, "hidden", _check.plain_number(self.hidden))
         _check.known_name(where, "gate", self.gate, get_args(Gate))
         _check.known_name(where, "start", self.start, get_args(Start))

@@ -90,7 +90,7 @@ def similarity_conv2d(
         groups=similarity_groups,
     )
 
-    if similarity.dim() > 2 and not is_autocast_enabled(input.device):
+    if not is_autocast_enabled(input.device):
         _check.conv_operands("similarity_conv2d", input, weight, similarity)
     if bias is not None:
         bias = bias.to(input.dtype)
