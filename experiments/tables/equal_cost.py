@@ -180,7 +180,7 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
     else ("image-channels-8", "image-both-8", "image-both-8-tanh")
     for name in STUDIES
 }
-"""Networks that were to get several seeds before a study had any result, by study.
+"""Networks that were to get several seeds before they had a result in a study, by study.
 
 The first study's come from a prototype, those of the others from the first study. Other networks
 get more seeds if their first one is near or above the curve.

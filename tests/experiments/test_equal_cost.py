@@ -22,7 +22,7 @@ from experiments.costs import (
 from experiments.intervals import paired_over_episodes
 from experiments.records import RESULTS, write_record
 from experiments.report.equal_cost.curve import Curve, Point, verdict
-from experiments.report.equal_cost.headline import equal_cost_rows
+from experiments.report.equal_cost.headline import equal_cost_rows, guide_text
 from experiments.report.equal_cost.picture import draw_study
 from experiments.report.equal_cost.text import RECOMMENDED, equal_cost_text, read_study
 from experiments.tables import find_table
@@ -267,6 +267,24 @@ def test_a_headline_says_where_the_recommended_network_is(results):
     assert row[2] == "2 seeds", "the first selected it"
 
 
+def test_the_guide_shows_comparisons_of_several_seeds(results):
+    assert guide_text(results, "short") == "There are no results yet."
+    for seed in range(3):
+        old = results / f"{STUDIES[CIFAR10].row('image-channels-8').key('short', seed)}.json"
+        record = {**json.loads(old.read_text()), "row": RECOMMENDED}
+        write_record(
+            results / f"{STUDIES[CIFAR10].row(RECOMMENDED).key('short', seed)}.json", record
+        )
+        if seed == 0:
+            cost = json.loads(costs_file(results, CIFAR10, 2).read_text())
+            cost["rows"][RECOMMENDED] = dict.fromkeys(AXES, 110)
+            write_record(costs_file(results, CIFAR10, 3), cost)
+            assert guide_text(results, "short") == "There are no results yet.", "one seed"
+    excess = 80.5 - (79 + 2 * log(1.1) / log(2))
+    (row,) = guide_text(results, "short").splitlines()[2:]
+    assert row.startswith(f"| CNN-9 on CIFAR-10 | 2·sigmoid | 3 | **+{excess:.2f} ± 0.00** | **+")
+
+
 def test_an_earlier_measurement_of_times_is_not_hidden(results):
     """There the winner took 1.9 times as long: it is on the other side of the curve."""
     newest = json.loads(costs_file(results, CIFAR10, 2).read_text())["rows"]
@@ -323,6 +341,13 @@ def test_the_guide_says_what_was_measured():
     (points,) = read_study(CIFAR10, RESULTS, "short").values()
     (ours,) = (point for point in points if point.name == RECOMMENDED)
     assert {verdict(Curve.of(points, axis).excess(ours)) for axis in AXES} == {"not separated"}
+    (points,) = read_study("equal-cost-cifar100", RESULTS, "short").values()
+    ours, plain = (
+        next(p for p in points if p.name == name).by_seed for name in (RECOMMENDED, "plain-16")
+    )
+    above, below = (ours[seed][0] - plain[seed][0] for seed in ours)
+    assert f"it is {above:.1f} points above the plain network of the same width" in text
+    assert f", and {-below:.1f} below." in text
     assert "No study separates the two" in text
     for study in STUDIES:
         for points in read_study(study, RESULTS, "short").values():

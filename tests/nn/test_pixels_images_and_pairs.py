@@ -240,7 +240,7 @@ def test_other_predictors_name_bad_values():
 
 def test_a_wrong_number_of_channels_is_named():
     layer = ns.nn.DynamicConv2d(4, 6, 3, predictor=ns.ImagePredictor(hidden=2))
-    for shape in ((2, 3, 7, 6), (7, 6)):
+    for shape in ((2, 3, 7, 6), (7, 6)):  # not for the lack of a batch dimension
         with pytest.raises(
             ns.ShapeError, match=r"DynamicConv2d.similarity: .* \(N, 4, H, W\), got"
         ):

@@ -130,8 +130,15 @@ def test_a_recipe_knows_the_network_that_training_starts_from(capsys, monkeypatc
         again = nsl(capsys, monkeypatch, *words)
         assert again.code == 0, again.err
         assert nsl(capsys, monkeypatch, *words, "--resume").code == 0
+        for folder in (name, f"{name}-again"):  # without --from: the run knows its network
+            assert nsl(capsys, monkeypatch, "train", *ends, "--resume", "--out", folder).code == 0
         configs = [Run.open(tmp_path / folder).config for folder in (name, f"{name}-again")]
         assert configs[1] == replace(configs[0], from_run=str(tmp_path / name))
+    # Options that are given change nothing else, and must be those of the trained network.
+    words = ("--set", "options.width=8", *ends, "--out", "wider")
+    wider = nsl(capsys, monkeypatch, "train", "--from", "static", *words)
+    assert "got {'width': 4, 'hidden': 8}" in one_line(wider)
+    assert "expected options {'width': 8, 'hidden': 8}" in one_line(wider)
     # What the source leaves open comes from the recipe.
     plain_run = nsl(capsys, monkeypatch, "train", "--steps", 2, *small, "--out", "plain")
     assert plain_run.code == 0, plain_run.err

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ...costs import AXES
 from ...intervals import NORMAL, Estimate, over_seeds_and_episodes
 from ...tables.equal_cost import PLAIN
 from ..comparison import on_same_episodes
 from ..row_results import RowResults, find_test
 
-__all__ = ["Curve", "Point", "best_first", "has_curve", "points_of", "verdict"]
+__all__ = ["Curve", "Point", "best_first", "excesses", "has_curve", "points_of", "verdict"]
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,11 @@ class Curve:
         costs = [width.cost[self.axis] for width in self.widths]
         return min(costs), max(costs)
 
+    def reaches(self, point: Point) -> bool:
+        """Whether a network costs neither less nor more than all widths."""
+        low, high = self.ends()
+        return low <= point.cost[self.axis] <= high
+
     def weights(self, cost: float) -> list[float]:
         """What each width adds to the curve at a cost; the fit is linear in the accuracies."""
         places, centre, terms = self._places()
@@ -166,10 +172,7 @@ class Curve:
         """
         curve, cost = self.beside(point), point.cost[self.axis]
         seeds = _shared_seeds(point, curve.widths)
-        if not seeds:
-            return None
-        low, high = curve.ends()
-        if not low <= cost <= high:
+        if not seeds or not curve.reaches(point):
             return None
         weights = curve.weights(cost)
 
@@ -193,6 +196,25 @@ class Curve:
             for weight, width in zip(self.weights(cost), self.widths, strict=True)
         ]
         return NORMAL * error * sqrt(sum(shift**2 for shift in shifts))
+
+
+def excesses(
+    name: str, points: Sequence[Point], earlier: Sequence[Sequence[Point]]
+) -> dict[str, Estimate | None]:
+    """How far a network is above the curve of each axis.
+
+    Machines differ: on the axis of time, the least favourable of the newest and of earlier
+    measurements counts.
+    """
+    found = {axis: _excess(name, points, axis) for axis in AXES}
+    times = [found["seconds"], *(_excess(name, of, "seconds") for of in earlier)]
+    reached = [time for time in times if time is not None]
+    return {**found, "seconds": min(reached, key=lambda time: time.mean, default=None)}
+
+
+def _excess(name: str, points: Sequence[Point], axis: str) -> Estimate | None:
+    point = next((point for point in points if point.name == name), None)
+    return None if point is None else Curve.of(points, axis).excess(point)
 
 
 def _shared_seeds(point: Point, widths: Sequence[Point]) -> list[int]:

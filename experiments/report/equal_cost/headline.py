@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from ... import markdown
-from ...costs import AXES, earlier_measurements
+from ...costs import AXES
 from ...intervals import Estimate
 from ...tables.equal_cost import STUDIES
 from ..cells import NONE
-from .curve import Curve, Point, has_curve
-from .text import AXIS_NAMES, RECOMMENDED, read_study, study_words
+from .curve import Curve, excesses
+from .text import AXIS_NAMES, RECOMMENDED, earlier_studies, read_study, study_words
 
 __all__ = ["equal_cost_rows", "guide_text"]
 
@@ -46,11 +46,13 @@ def equal_cost_rows(
 
 
 def guide_text(results: Path, budget: str) -> str:
-    """A table for the guide: how far two networks are above the curves of all studies."""
+    """A table for the guide: how far two networks are above the curves, over several seeds."""
     by_place: dict[str, list[list[str]]] = {}
     for study in STUDIES:
         for gate, name in _IN_GUIDE.items():
             for test, heights, seeds in _heights(study, results, budget, name):
+                if seeds < 2:
+                    continue
                 place = f"{study_words(study)}{test and f', {test}'}"
                 cells = (NONE if h is None else markdown.emphasised(h) for h in heights)
                 by_place.setdefault(place, []).append([place, gate, str(seeds), *cells])
@@ -64,28 +66,12 @@ def _heights(
 ) -> Iterator[tuple[str, list[Estimate | None], int]]:
     """By test: how far a network is above each curve, and the fewest seeds of a comparison.
 
-    Nothing where it reaches no curve. Machines differ: of several measurements of time the least
-    favourable counts.
+    Nothing where it reaches no curve.
     """
-    earlier = [
-        read_study(study, results, budget, number)
-        for number in earlier_measurements(results, study)
-    ]
     for test, points in read_study(study, results, budget).items():
-        member = _named(name, points)
-        if member is None or not has_curve(points):
-            continue
-        curves = [Curve.of(points, axis) for axis in AXES]
-        timed = [points, *(by_test[test] for by_test in earlier if test in by_test)]
-        times = [
-            Curve.of(of, "seconds").excess(same)
-            for of in timed if (same := _named(name, of)) is not None
-        ]  # fmt: skip
-        lowest = min((t for t in times if t is not None), key=lambda t: t.mean, default=None)
-        heights = [lowest if c.axis == "seconds" else c.excess(member) for c in curves]
-        if any(height is not None for height in heights):
-            yield test, heights, min(len(curve.seeds(member)) for curve in curves)
-
-
-def _named(name: str, points: Sequence[Point]) -> Point | None:
-    return next((point for point in points if point.name == name), None)
+        found = excesses(name, points, earlier_studies(study, results, budget, test))
+        if any(height is not None for height in found.values()):
+            (member,) = (point for point in points if point.name == name)
+            curves = (Curve.of(points, axis) for axis in AXES if found[axis] is not None)
+            counts = [count for curve in curves if (count := len(curve.seeds(member)))]
+            yield test, list(found.values()), min(counts)

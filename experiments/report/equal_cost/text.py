@@ -11,10 +11,12 @@ from ...intervals import Estimate
 from ...tables.equal_cost import PLANNED, STUDIES
 from ..cells import NONE, in_shots, number, signed
 from ..row_results import RowResults, read_table, shots_of
-from .curve import Curve, Point, best_first, has_curve, points_of, verdict
+from .curve import Curve, Point, best_first, excesses, has_curve, points_of, verdict
 from .variants import variants_text
 
-__all__ = ["AXIS_NAMES", "RECOMMENDED", "equal_cost_text", "read_study", "study_words"]
+__all__ = [
+    "AXIS_NAMES", "RECOMMENDED", "earlier_studies", "equal_cost_text", "read_study", "study_words",
+]  # fmt: skip
 
 RECOMMENDED = "image-both-8"
 """The network with a similarity that the guides recommend."""
@@ -39,15 +41,17 @@ seeds.
 _SEEDS = """
 Some networks were to get several seeds from the beginning. Others got them because their first seed
 was near or above the curve. This seed would flatter them, so it does not count in their
-comparisons: "1 + 4" seeds are compared by the four.
+comparisons: "1 + 4" seeds are compared by the four. It does count in the accuracy and in the
+pictures.
 """
 _LEGEND = """
 Every network with a similarity that is compared by several seeds, at equal parameters, equal
 multiply-adds and equal time per step, in this order. ▲: above the curve by more than the interval.
-▼: below it by more than the interval. ○: not separated from it. –: outside the curve, because it
-costs more, or less, than all plain networks.
+▼: below it by more than the interval. ○: not separated from it. –: not comparable, because it costs
+more, or less, than all plain networks with the same seeds. Of several measurements of time the
+least favourable counts.
 """
-_MARKS = {"above": "▲", "below": "▼", "not separated": "○", "outside the curve": NONE}
+_MARKS = {"above": "▲", "below": "▼", "not separated": "○"}
 _MISFIT = "The plain network that is furthest from the curve, and by how much:"
 
 
@@ -83,7 +87,7 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
     yield "## Equal cost"
     yield markdown.paragraph(_INTRODUCTION)
     yield markdown.paragraph(_SEEDS)
-    yield from _verdicts(studies)
+    yield from _verdicts(studies, results, budget)
     for name, by_test in studies.items():
         if by_test:
             yield f"### {STUDIES[name].title}"
@@ -105,19 +109,24 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
     yield from variants_text(results)
 
 
-def _verdicts(studies: Mapping[str, Mapping[str, list[Point]]]) -> Iterator[str]:
+def _verdicts(
+    studies: Mapping[str, Mapping[str, list[Point]]], results: Path, budget: str
+) -> Iterator[str]:
     """A table of who is above which curve; nothing if no network has several seeds."""
     columns: dict[str, dict[str, str]] = {}  # the marks of each network, by test
     titles: dict[str, str] = {}
     for name, by_test in studies.items():
         for words, points in by_test.items():
-            curves = [Curve.of(points, axis) for axis in AXES]
+            curve, earlier = (
+                Curve.of(points, AXES[0]),
+                earlier_studies(name, results, budget, words),
+            )
             marks = columns[f"{study_words(name)}{words and f', {words}'}"] = {}
-            for point in best_first(points, curves[0]):
-                if len(curves[0].seeds(point)) > 1:
+            for point in best_first(points, curve):
+                if len(curve.seeds(point)) > 1:
                     titles.setdefault(point.name, point.title)
-                    verdicts = [verdict(curve.excess(point)) for curve in curves]
-                    marks[point.name] = " ".join(_MARKS.get(each, NONE) for each in verdicts)
+                    heights = excesses(point.name, points, earlier).values()
+                    marks[point.name] = " ".join(_MARKS.get(verdict(h), NONE) for h in heights)
     if titles:
         rows = [
             [title, *(marks.get(name, "") for marks in columns.values())]
@@ -125,6 +134,14 @@ def _verdicts(studies: Mapping[str, Mapping[str, list[Point]]]) -> Iterator[str]
         ]
         yield markdown.table(["network", *columns], rows)
         yield markdown.paragraph(_LEGEND)
+
+
+def earlier_studies(name: str, results: Path, budget: str, test: str) -> list[list[Point]]:
+    """The networks of a test with the times of earlier measurements."""
+    studies = (
+        read_study(name, results, budget, number) for number in earlier_measurements(results, name)
+    )
+    return [by_test[test] for by_test in studies if test in by_test]
 
 
 def study_words(name: str) -> str:

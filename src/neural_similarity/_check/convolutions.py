@@ -43,10 +43,10 @@ def layer_input(where: str, input: Tensor, channels: int | None = None) -> None:
 def image_batch(layer: object, images: Tensor, channels: int | None = None) -> None:
     """Raise unless a layer's ``similarity`` gets a batch; it does not accept a single image."""
     if images.dim() != 4 or (channels is not None and images.shape[1] != channels):
+        advice = " Add a batch dimension with images[None]." if images.dim() == 3 else ""
         raise ShapeError(
             f"{type(layer).__name__}.similarity: expected a batch of shape "
-            f"(N, {'C' if channels is None else channels}, H, W), got {shape(images)}. "
-            f"Add a batch dimension with images[None]."
+            f"(N, {'C' if channels is None else channels}, H, W), got {shape(images)}.{advice}"
         )
 
 
@@ -56,9 +56,10 @@ def guide(where: str, input: Tensor, guide: Tensor) -> None:
     samples = guide.dim() == input.dim() and guide.shape[:-3] in (batch, batch and (1,))
     if not samples or guide.shape[-2:] != input.shape[-2:]:
         expected = ", ".join(map(str, (*batch, "D", *input.shape[-2:])))
+        size = ", and its batch size or 1" if batch else ""
         raise ShapeError(
             f"{where}: expected guide of shape ({expected}), got {shape(guide)}. It must have the "
-            f"height and width of the input, and its batch size or 1."
+            f"height and width of the input{size}."
         )
 
 

@@ -149,8 +149,9 @@ def _configurations(
     from ..train.runs import read_comparison
     from ..train.start import source_settings
 
+    is_run = resumed is not None and (resumed / "config.json").is_file()
     if recipe is not None:
-        settings = _with_recipe(recipe, settings)
+        settings = _with_recipe(recipe, settings, resumed if is_run else settings.get("from_run"))
     if resumed is not None:
         comparison = read_comparison(resumed, TrainConfig)
         if comparison is not None and set(_kinds(settings) or comparison) == set(comparison):
@@ -159,35 +160,44 @@ def _configurations(
                 name: TrainConfig.from_dict({**config.to_dict(), **more})
                 for name, config in comparison.items()
             }
-        is_run = (resumed / "config.json").is_file()
         if is_run or not settings.keys() - _INCIDENTAL:
             settings = {**Run.open(resumed).config.to_dict(), **settings}
             return {"": TrainConfig.from_dict(settings)}
     if not settings.keys() - _INCIDENTAL:
         settings = {**FIRST_LOOK, **settings}
     if settings.get("from_run") is not None:
-        settings = {**source_settings(Run.open(settings["from_run"])), **settings}
+        settings = _over(source_settings(Run.open(settings["from_run"])), settings)
     kinds = _kinds(settings) or ["none"]
     configs = {kind: TrainConfig.from_dict({**settings, "similarity": kind}) for kind in kinds}
     _check_structure(configs)
     return configs
 
 
-def _with_recipe(recipe: str, settings: dict[str, Any]) -> dict[str, Any]:
+def _with_recipe(recipe: str, settings: dict[str, Any], start: str | Path | None) -> dict[str, Any]:
     """The settings, completed by the recipe.
 
-    A recipe depends on the settings of the run that training starts from, and does not change them.
+    A recipe depends on the network of the run that continues or that training starts from, and does
+    not change it.
     """
     from ..train import Run
     from ..train.ingredients.recipes import with_recipe
     from ..train.start import source_settings
 
-    start = settings.get("from_run")
     source = {} if start is None else source_settings(Run.open(start))
-    completed = with_recipe(recipe, {**source, **settings})
+    completed = with_recipe(recipe, _over(source, settings))
     return {name: value for name, value in completed.items() if name not in source} | {
         name: value for name, value in settings.items() if name in source
     }
+
+
+def _over(source: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of another run with other values; of options, those that are given."""
+    merged = {
+        name: {**source[name], **value}
+        for name, value in settings.items()
+        if isinstance(value, dict) and isinstance(source.get(name), dict)
+    }
+    return {**source, **settings, **merged}
 
 
 def _kinds(settings: dict[str, Any]) -> list[str]:

@@ -133,7 +133,7 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
 def _batches(example: Tensor | Sequence[Tensor], count: int) -> list[tuple[Tensor, ...]]:
     """Inputs of several sizes; the first have at least two samples: exporters treat 1 as fixed."""
     examples = (example,) if isinstance(example, Tensor) else tuple(example)
-    if len(examples) != count:
+    if len(examples) != count or not examples:
         raise ExportError(
             f"export: expected {count} example(s), got {len(examples)}. Give a batch for each of "
             f"the model's inputs, and name each of them in inputs."

@@ -166,6 +166,20 @@ def test_the_transformers_grid_is_pytorchs():
     torch.testing.assert_close(layer(image), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_the_transformers_places_are_exact_under_autocast():
+    """In bfloat16 the places of 300 pixels would be wrong by up to two pixels."""
+    place = nn.Linear(1, 6)
+    place.weight.data.zero_()
+    place.bias.data = torch.tensor([1.0, 0, 0, 0, 1, 0])
+    layer = family.SpatialTransformer2d(nn.Sequential(nn.AvgPool2d(300), nn.Flatten(), place))
+    image = torch.arange(300.0).expand(1, 1, 300, 300)
+    with torch.autocast("cpu", torch.bfloat16):
+        result = layer(image)
+    torch.testing.assert_close(result, image, rtol=0, atol=1e-3)
+    half = layer.bfloat16()(image.bfloat16())
+    torch.testing.assert_close(half, image.bfloat16())
+
+
 def test_a_static_similarity_of_a_guided_layer_merges():
     class Guided(nn.Module):
         def __init__(self):

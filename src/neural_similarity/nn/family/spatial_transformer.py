@@ -65,9 +65,11 @@ class SpatialTransformer2d(PositionSimilarity):
         _check.layer_input(type(self).__name__, input)
         if input.shape[0] == 0:  # PyTorch's grid needs an image
             return input
-        return F.grid_sample(input, self._grid(input), align_corners=False)
+        grid = self._grid(input)
+        return F.grid_sample(input.to(grid), grid, align_corners=False).to(input.dtype)
 
     def _grid(self, input: Tensor) -> Tensor:
+        """The places, in float32 at least: bfloat16 cannot tell the pixels of a row apart."""
         theta: Tensor = self.localisation(input)
         N = input.shape[0]
         if tuple(theta.shape) not in ((N, 6), (N, 2, 3)):
@@ -76,6 +78,7 @@ class SpatialTransformer2d(PositionSimilarity):
                 f"got {_check.shape(theta)}. An affine map has six parameters for each image."
             )
         # As F.affine_grid, which compiles for one size of the batch alone.
+        theta = theta.to(torch.promote_types(input.dtype, torch.float32))
         y, x = (_centres(size, theta) for size in input.shape[2:])
         of_x, of_y, shift = theta.reshape(N, 2, 1, 1, 3).unbind(-1)
         return (of_x * x + of_y * y[:, None] + shift).movedim(1, -1)
