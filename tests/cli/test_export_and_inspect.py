@@ -142,7 +142,7 @@ def test_what_a_kill_left_is_not_the_users(run, tmp_path):
 def test_a_full_disk_is_told_of_the_file(run, monkeypatch):
     from neural_similarity.export import torch_export
 
-    def full(model, example, path, metadata, outputs):
+    def full(model, example, path, metadata, inputs, outputs):
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr(torch_export, "write", full)
