@@ -113,11 +113,6 @@ class Curve:
         costs = [width.cost[self.axis] for width in self.widths]
         return min(costs), max(costs)
 
-    def reaches(self, point: Point) -> bool:
-        """Whether a network costs neither less nor more than all widths."""
-        low, high = self.ends()
-        return low <= point.cost[self.axis] <= high
-
     def weights(self, cost: float) -> list[float]:
         """What each width adds to the curve at a cost; the fit is linear in the accuracies."""
         places, centre, terms = self._places()
@@ -172,7 +167,10 @@ class Curve:
         """
         curve, cost = self.beside(point), point.cost[self.axis]
         seeds = _shared_seeds(point, curve.widths)
-        if not seeds or not curve.reaches(point):
+        if not seeds:
+            return None
+        low, high = curve.ends()
+        if not low <= cost <= high:
             return None
         weights = curve.weights(cost)
 

@@ -117,10 +117,8 @@ def _verdicts(
     titles: dict[str, str] = {}
     for name, by_test in studies.items():
         for words, points in by_test.items():
-            curve, earlier = (
-                Curve.of(points, AXES[0]),
-                earlier_studies(name, results, budget, words),
-            )
+            earlier = earlier_studies(name, results, budget, words)
+            curve = Curve.of(points, AXES[0])
             marks = columns[f"{study_words(name)}{words and f', {words}'}"] = {}
             for point in best_first(points, curve):
                 if len(curve.seeds(point)) > 1:
