@@ -149,10 +149,11 @@ class BackwardWorker {
       }
       return;
     }
-    for (int64_t i = 0; i < (last - first) * g_.group_channels(); i += kColumns<T>) {
+    const int64_t depth = (last - first) * g_.group_channels();
+    for (int64_t i = 0; i < depth; i += kColumns<T>) {
       product({gy + begin * g_.outputs, g_.outputs, 1}, end - begin,
               weight_.patches(group, block, i / kColumns<T>), kColumns<T>, g_.group_outputs(),
-              panel_.row(begin) + i, panel_.row_size(), kColumns<T>, false);
+              panel_.row(begin) + i, panel_.row_size(), tile_columns<T>(depth - i), false);
     }
   }
 
@@ -167,12 +168,12 @@ class BackwardWorker {
       }
       return;
     }
-    const int64_t padded = round_up(g_.group_outputs(), kColumns<T>);
+    const int64_t outputs = g_.group_outputs(), padded = round_up(outputs, kColumns<T>);
     T* to = gw_ + (group * g_.taps() + first) * g_.group_channels() * padded;
-    for (int64_t o = 0; o < padded; o += kColumns<T>) {
+    for (int64_t o = 0; o < outputs; o += kColumns<T>) {
       product({panel_.row(0), 1, panel_.row_size()}, (last - first) * g_.group_channels(),
               packed_gy_ + o * positions_.count(), kColumns<T>, positions_.count(), to + o, padded,
-              kColumns<T>, true);
+              tile_columns<T>(outputs - o), true);
     }
   }
 

@@ -17,49 +17,64 @@
 
 namespace {
 
-// Rows of T for one tile of outputs: sum over positions of x * gy, held in registers. Row r is the
-// element of a patch at offsets[r].
-template <typename T, int R>
+// Rows of T for V vectors of outputs: sum over positions of x * gy, held in registers. Row r is the
+// element of a patch at offsets[r]; if rows are channels of one tap, at offsets[0] + r, which needs
+// no register for each.
+template <typename T, int R, int V, bool OneTap>
 inline void gradient_tile(const T* x, const int64_t* places, int64_t count, const int64_t* offsets,
                           const T* gy, int64_t gy_row, T* to, bool add) {
   constexpr int width = Vec<T>::size();
-  Vec<T> sum[R][2];
+  Vec<T> sum[R][V];
   int64_t offset[R];
-#pragma GCC unroll 12
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    offset[r] = offsets[r];
-    sum[r][0] = sum[r][1] = Vec<T>(T(0));
+    offset[r] = OneTap ? offsets[0] + r : offsets[r];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      sum[r][v] = Vec<T>(T(0));
+    }
   }
   for (int64_t i = 0; i < count; ++i, gy += gy_row) {
     const T* patch = x + places[i];
-    const Vec<T> left = Vec<T>::loadu(gy), right = Vec<T>::loadu(gy + width);
-#pragma GCC unroll 12
+    Vec<T> upper[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      upper[v] = Vec<T>::loadu(gy + v * width);
+    }
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const Vec<T> element(patch[offset[r]]);
-      sum[r][0] = at::vec::fmadd(element, left, sum[r][0]);
-      sum[r][1] = at::vec::fmadd(element, right, sum[r][1]);
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        sum[r][v] = at::vec::fmadd(element, upper[v], sum[r][v]);
+      }
     }
   }
-#pragma GCC unroll 12
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
-    for (int v = 0; v < 2; ++v) {
+    for (int v = 0; v < V; ++v) {
       T* place = to + r * kColumns<T> + v * width;
       (add ? Vec<T>::loadu(place) + sum[r][v] : sum[r][v]).store(place);
     }
   }
 }
 
-template <typename T, int R = kRows>
+// The most rows of a tile: with one vector of outputs, registers are left for more.
+template <int V>
+constexpr int kGradientRows = V == 1 ? kRows * 4 / 3 : kRows;
+
+// The same for `rows` of at most R rows.
+template <typename T, int V, bool OneTap, int R = kGradientRows<V>>
 void gradient_rows(int64_t rows, const T* x, const int64_t* places, int64_t count,
                    const int64_t* offsets, const T* gy, int64_t gy_row, T* to, bool add) {
   if constexpr (R > 1) {
     if (rows < R) {
-      gradient_rows<T, R - 1>(rows, x, places, count, offsets, gy, gy_row, to, add);
+      gradient_rows<T, V, OneTap, R - 1>(rows, x, places, count, offsets, gy, gy_row, to, add);
       return;
     }
   }
-  gradient_tile<T, R>(x, places, count, offsets, gy, gy_row, to, add);
+  gradient_tile<T, R, V, OneTap>(x, places, count, offsets, gy, gy_row, to, add);
 }
 
 // Returns <weight, gradient>, and adds scale * gradient to gw, unless null. The size is a multiple
@@ -81,6 +96,28 @@ inline T dot_and_add(const T* weight, const T* gradient, T scale, T* gw, int64_t
     }
   }
   return sum_of(sums[0] + sums[1]);
+}
+
+// The same for several gradients of one column tile each, as many as a vector holds. Their sums are
+// computed together: one by one they would take as long as the products.
+template <typename T>
+inline Vec<T> dot_and_add_tiles(const T* weight, const T* gradient, const T* scales, T* gw) {
+  constexpr int width = Vec<T>::size();
+  Vec<T> sums[width];
+  for (int i = 0; i < width; ++i) {
+    const Vec<T> factor(scales[i]);
+    sums[i] = Vec<T>(T(0));
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      const int64_t place = i * kColumns<T> + v * width;
+      const Vec<T> value = Vec<T>::loadu(gradient + place);
+      sums[i] = at::vec::fmadd(Vec<T>::loadu(weight + place), value, sums[i]);
+      if (gw) {
+        at::vec::fmadd(factor, value, Vec<T>::loadu(gw + place)).store(gw + place);
+      }
+    }
+  }
+  return sums_of<T, width>(sums);
 }
 
 // Computes the gradients of weight and similarity, a tile of outputs at a time.
@@ -122,11 +159,19 @@ class KernelGradientWorker {
           const T* upper = gy + (n * g_.places() + rows.begin * g_.out_w) * g_.outputs +
               group * g_.group_outputs() + o;
           const T* patches = bands_.of(n) + group * g_.group_channels();
-          if (o + kColumns<T> <= g_.group_outputs()) {
-            find_gradient(patches, count, upper, g_.outputs);
+          const int64_t left = g_.group_outputs() - o, columns = tile_columns<T>(left);
+          if (columns < kColumns<T>) {
+            std::fill_n(gradient_, tile_size(g_), T(0));  // past the edge, where nothing is written
+          }
+          int64_t upper_row = g_.outputs;
+          if (upper_row > kColumns<T> || columns > left) {
+            pack(upper, count, std::min(left, kColumns<T>));
+            upper = packed_gy_, upper_row = kColumns<T>;
+          }
+          if (columns == kColumns<T>) {
+            find_gradient<2>(patches, count, upper, upper_row);
           } else {
-            pack(upper, count, g_.group_outputs() - o);
-            find_gradient(patches, count, packed_gy_, kColumns<T>);
+            find_gradient<1>(patches, count, upper, upper_row);
           }
           use_gradient(n, group, i % tiles);
         }
@@ -152,17 +197,22 @@ class KernelGradientWorker {
     }
   }
 
+  template <int V>
   void find_gradient(const T* x, int64_t count, const T* gy, int64_t gy_row) {
-    const int64_t cuts = ceil_div(count, kPositions);
-    const int64_t rows = g_.taps() * g_.group_channels(), parts = ceil_div(rows, kRows);
+    constexpr int64_t kMost = kGradientRows<V>;
+    const bool one_tap = 2 * g_.group_channels() >= kMost;
+    const int64_t rows = g_.taps() * g_.group_channels(), cuts = ceil_div(count, kPositions);
+    const int64_t parts = one_tap ? g_.taps() * ceil_div(g_.group_channels(), kMost)
+                                  : ceil_div(rows, kMost);
     for (int64_t cut = 0; cut < cuts; ++cut) {
       for (int64_t part = 0; part < parts; ++part) {
         const int64_t first = rows * part / parts, last = rows * (part + 1) / parts;
         const Range some = bands_.facing(count * cut / cuts, count * (cut + 1) / cuts,
                                          tap_of_[first], tap_of_[last - 1] + 1);
-        gradient_rows<T>(last - first, x, bands_.places() + some.begin, some.end - some.begin,
-                         &offsets_[first], gy + some.begin * gy_row, gy_row,
-                         gradient_ + first * kColumns<T>, cut > 0);
+        const auto find = one_tap ? gradient_rows<T, V, true> : gradient_rows<T, V, false>;
+        find(last - first, x, bands_.places() + some.begin, some.end - some.begin,
+             &offsets_[first], gy + some.begin * gy_row, gy_row, gradient_ + first * kColumns<T>,
+             cut > 0);
       }
     }
   }
@@ -189,10 +239,24 @@ class KernelGradientWorker {
   void use_diagonal(const T* weight, const T* factors, int64_t group, T* gw, T* gm) {
     const int64_t lanes = g_.panel_lanes(), size = tap_size() / lanes, first = g_.first_lane(group);
     const T* from = gradient_;
-    for (int64_t k = 0; k < g_.taps(); ++k) {
-      for (int64_t lane = first; lane < first + lanes; ++lane, from += size, weight += size) {
-        T* to = gw ? gw + (from - gradient_) : nullptr;
-        gm[entries_[lane] + k] += dot_and_add(weight, from, factors[k * g_.lanes + lane], to, size);
+    const auto advance = [&](int64_t elements) {
+      from += elements, weight += elements;
+      gw = gw ? gw + elements : nullptr;
+    };
+    constexpr int width = Vec<T>::size();
+    for (int64_t k = 0; k < g_.taps(); ++k, factors += g_.lanes) {
+      int64_t lane = first;
+      for (; size == kColumns<T> && lane + width <= first + lanes; lane += width) {
+        T sums[width];
+        dot_and_add_tiles(weight, from, factors + lane, gw).store(sums);
+        for (int i = 0; i < width; ++i) {
+          gm[entries_[lane + i] + k] += sums[i];
+        }
+        advance(width * size);
+      }
+      for (; lane < first + lanes; ++lane) {
+        gm[entries_[lane] + k] += dot_and_add(weight, from, factors[lane], gw, size);
+        advance(size);
       }
     }
   }
@@ -296,21 +360,22 @@ struct TurnedKernels {
     }
   }
 
-  void operator()(int64_t n, int64_t group, int64_t tile, T* to) const {
+  void operator()(int64_t n, int64_t group, int64_t tile, Range some, T* to) const {
     const T* from = weight.outputs(group, tile, 0);
     const T* factors = view.image(g, n);
     const int64_t taps = g.taps(), row = g.group_channels() * kColumns<T>;
     if (g.full) {
       for (int64_t i = 0; i < row; i += kColumns<T>) {
-        product({factors + taps * taps - 1, -1, -taps}, taps, from + i, row, taps, to + i, row,
-                kColumns<T>, false);
+        product({factors + taps * taps - 1 - some.begin, -1, -taps}, some.end - some.begin,
+                from + i, row, taps, to + i, row, kColumns<T>, false);
       }
       return;
     }
     const int64_t first = group * g.group_outputs() + tile * kColumns<T>;
     const int64_t last = std::min(first + kColumns<T>, (group + 1) * g.group_outputs());
     constexpr int width = Vec<T>::size();
-    for (int64_t k = taps - 1; k >= 0; --k) {
+    from += some.begin * row;
+    for (int64_t k = taps - 1 - some.begin; k > taps - 1 - some.end; --k) {
       T scale[kColumns<T>] = {};
       for (int64_t c = first; c < last; ++c) {
         scale[c - first] = factors[k * g.lanes + lane_of[c]];
@@ -336,7 +401,7 @@ void turned_gradient(const Geometry& g, const Tensor& grad_output, const Tensor&
           .contiguous();
   const Blocking<T> blocking(turned);
   const PackedWeight<T> packed(turned, blocking, weights, /*transposed=*/false);
-  convolve_images(turned, blocking, grad_output, TurnedKernels<T>(turned, packed, view), true, gx);
+  convolve_images<T>(turned, grad_output, TurnedKernels<T>(turned, packed, view), true, gx);
 }
 
 // Whether this path is exact: with NaN or infinity in the kernels, the zeros around the gradient

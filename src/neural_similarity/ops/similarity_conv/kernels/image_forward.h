@@ -10,21 +10,25 @@
 
 namespace {
 
-// The kernels of an image, for one tile of outputs: [tap][channel][output in tile], as the weights.
+// Some taps j of the kernels of an image, for one tile of outputs: [tap][channel][output in tile],
+// as the weights.
 //   V[j, c, o] = sum_i M[i, j] W[i, c, o], or m[j, lane of c] W[j, c, o]
 template <typename T>
-void image_kernels(const Geometry& g, const T* weight, int64_t group, const T* factors, T* to) {
+void image_kernels(const Geometry& g, const T* weight, int64_t group, const T* factors, Range some,
+                   T* to) {
   const int64_t taps = g.taps(), row = g.group_channels() * kColumns<T>;
   if (g.full) {
     for (int64_t i = 0; i < row; i += kColumns<T>) {
-      product({factors, 1, taps}, taps, weight + i, row, taps, to + i, row, kColumns<T>, false);
+      product({factors + some.begin, 1, taps}, some.end - some.begin, weight + i, row, taps, to + i,
+              row, kColumns<T>, false);
     }
     return;
   }
   const int64_t lanes = g.panel_lanes(), width = row / lanes;
-  factors += g.first_lane(group);
+  weight += some.begin * row;
+  factors += some.begin * g.lanes + g.first_lane(group);
   const std::integral_constant<int64_t, kColumns<T>> one_channel;
-  for (int64_t j = 0; j < taps; ++j, factors += g.lanes) {
+  for (int64_t j = some.begin; j < some.end; ++j, factors += g.lanes) {
     for (int64_t lane = 0; lane < lanes; ++lane, to += width, weight += width) {
       if (width == one_channel) {
         scaled(to, factors[lane], weight, one_channel);
@@ -103,6 +107,10 @@ void direct_rows(int64_t rows, const Patches<T>& from, const T* kernels, T* y, i
     direct_tile<T, R, 2>(from, kernels, y, y_row, add);
     return;
   }
+  if (columns == width) {
+    direct_tile<T, R, 1>(from, kernels, y, y_row, add);
+    return;
+  }
   T edge[R * 2 * width];
   if (columns > width) {
     direct_tile<T, R, 2>(from, kernels, edge, 2 * width, false);
@@ -123,23 +131,22 @@ struct ForwardKernels {
   const PackedWeight<T>& weight;
   const SimilarityView<T>& view;
 
-  void operator()(int64_t n, int64_t group, int64_t tile, T* to) const {
-    image_kernels(g, weight.outputs(group, tile, 0), group, view.image(g, n), to);
+  void operator()(int64_t n, int64_t group, int64_t tile, Range taps, T* to) const {
+    image_kernels(g, weight.outputs(group, tile, 0), group, view.image(g, n), taps, to);
   }
 };
 
-// Convolves images, each with its own kernels. For a tile of outputs at a time, the kernels of
-// every image of a piece are computed and used, so that they never leave the second-level cache.
+// Convolves images, each with its own kernels. These are computed for a tile of outputs and a block
+// of taps at a time, and used immediately, while they are in the first-level cache.
 template <typename T>
 class ImageWorker {
  public:
-  ImageWorker(const Geometry& g, const Blocking<T>& blocking, T* memory, bool finite)
-      : g_(g), block_(blocking.taps), kernels_(memory),
-        bands_(g, memory + kernels_size(g), finite) {}
+  ImageWorker(const Geometry& g, T* memory, bool finite)
+      : g_(g), block_(block_of(g)), kernels_(memory), bands_(g, memory + kernels_size(g), finite) {}
 
   static int64_t size(const Geometry& g) { return kernels_size(g) + Bands<T>::size(g); }
 
-  // `make_kernels(image, group, tile, to)` writes [tap][channel][output in tile].
+  // `make_kernels(image, group, tile, taps, to)` writes [tap][channel][output in tile].
   template <typename F>
   void run(Range batch, const T* x, const F& make_kernels, T* y) {
     const int64_t tiles = ceil_div(g_.group_outputs(), kColumns<T>);
@@ -147,35 +154,52 @@ class ImageWorker {
       for (int64_t i = 0; i < g_.groups * tiles; ++i) {
         const int64_t group = i / tiles, o = i % tiles * kColumns<T>;
         for (int64_t n = images.begin; n < images.end; ++n) {
-          make_kernels(n, group, i % tiles, kernels_);
-          run_band(bands_.of(n) + group * g_.group_channels(), (rows.end - rows.begin) * g_.out_w,
-                   y + (n * g_.places() + rows.begin * g_.out_w) * g_.outputs +
-                       group * g_.group_outputs() + o,
-                   std::min(kColumns<T>, g_.group_outputs() - o));
+          for (int64_t first = 0; first < g_.taps(); first += block_) {
+            const Range taps{first, std::min(first + block_, g_.taps())};
+            make_kernels(n, group, i % tiles, taps, kernels_);
+            run_band(bands_.of(n) + group * g_.group_channels(), (rows.end - rows.begin) * g_.out_w,
+                     taps,
+                     y + (n * g_.places() + rows.begin * g_.out_w) * g_.outputs +
+                         group * g_.group_outputs() + o,
+                     std::min(kColumns<T>, g_.group_outputs() - o));
+          }
         }
       }
     });
   }
 
  private:
+  // Taps at a time: their kernels should leave room for patches in the first-level cache.
+  static int64_t block_of(const Geometry& g) {
+    constexpr int64_t kBytes = 20 * 1024;
+    const int64_t tap = g.group_channels() * kColumns<T> * static_cast<int64_t>(sizeof(T));
+    const int64_t fitting = std::max<int64_t>(kBytes / tap, 1);
+    return ceil_div(g.taps(), ceil_div(g.taps(), fitting));
+  }
   static int64_t kernels_size(const Geometry& g) {
-    return round_up(g.taps() * g.group_channels() * kColumns<T>, 64);
+    return round_up(block_of(g) * g.group_channels() * kColumns<T>, 64);
   }
 
-  // The positions of a band, cut into tiles of nearly equal length.
-  void run_band(const T* x, int64_t count, T* y, int64_t columns) {
-    const int64_t cuts = ceil_div(count, kRows);
-    for (int64_t first = 0; first < g_.taps(); first += block_) {
-      const int64_t last = std::min(first + block_, g_.taps());
-      for (int64_t cut = 0; cut < cuts; ++cut) {
-        const int64_t begin = count * cut / cuts, end = count * (cut + 1) / cuts;
-        const Range seen = bands_.seen(begin, end, first, last);
-        const Patches<T> patches{x, bands_.places() + begin, bands_.taps() + seen.begin,
-                                 bands_.taps() + seen.end, g_.group_channels()};
-        direct_rows<T>(end - begin, patches,
-                       kernels_ + seen.begin * g_.group_channels() * kColumns<T>,
-                       y + begin * g_.outputs, g_.outputs, columns, first > 0);
-      }
+  // How many tiles of nearly equal length cover the positions of a band. A tile that is one row of a
+  // small image can skip all taps that see only padding. With one vector of outputs, a row has few
+  // multiply-adds, and more rows than general registers for their patches would take longer.
+  int64_t cuts_of(int64_t count, int64_t columns) const {
+    const int64_t most = columns > Vec<T>::size() ? kRows : std::min(kRows, 10);
+    const bool by_rows = g_.out_w <= most && 3 * g_.out_w >= 2 * most;
+    return by_rows ? count / g_.out_w : ceil_div(count, most);
+  }
+
+  // The positions of a band for a block of taps.
+  void run_band(const T* x, int64_t count, Range taps, T* y, int64_t columns) {
+    const int64_t cuts = cuts_of(count, columns);
+    for (int64_t cut = 0; cut < cuts; ++cut) {
+      const int64_t begin = count * cut / cuts, end = count * (cut + 1) / cuts;
+      const Range seen = bands_.seen(begin, end, taps.begin, taps.end);
+      const Patches<T> patches{x, bands_.places() + begin, bands_.taps() + seen.begin,
+                               bands_.taps() + seen.end, g_.group_channels()};
+      direct_rows<T>(end - begin, patches,
+                     kernels_ + (seen.begin - taps.begin) * g_.group_channels() * kColumns<T>,
+                     y + begin * g_.outputs, g_.outputs, columns, taps.begin > 0);
     }
   }
 
@@ -193,15 +217,15 @@ bool worth_own_kernels(const Geometry& g) {
 
 // Convolve a batch, each image with the kernels of `make_kernels`, which are `finite` or not.
 template <typename T, typename F>
-void convolve_images(const Geometry& g, const Blocking<T>& blocking, const Tensor& input,
-                     const F& make_kernels, bool finite, Tensor& output) {
+void convolve_images(const Geometry& g, const Tensor& input, const F& make_kernels, bool finite,
+                     Tensor& output) {
   const int64_t slots = std::min<int64_t>(at::get_num_threads(), g.batch);
   Scratch<T> scratch(input, slots, ImageWorker<T>::size(g));
   const T* x = input.const_data_ptr<T>();
   T* y = output.mutable_data_ptr<T>();
   at::parallel_for(0, slots, 1, [&](int64_t begin, int64_t end) {
     for (int64_t slot = begin; slot < end; ++slot) {
-      ImageWorker<T> worker(g, blocking, scratch.slot(slot), finite);
+      ImageWorker<T> worker(g, scratch.slot(slot), finite);
       worker.run(share(g.batch, slots, slot, 1), x, make_kernels, y);
     }
   });
@@ -213,8 +237,8 @@ void forward_images(const Geometry& g, const Tensor& input, const Tensor& weight
   const Blocking<T> blocking(g);
   const PackedWeight<T> packed(g, blocking, weight, /*transposed=*/false);
   const SimilarityView<T> view(g, similarity);
-  convolve_images(g, blocking, input, ForwardKernels<T>{g, packed, view},
-                  finite_kernels(weight, view), output);
+  convolve_images<T>(g, input, ForwardKernels<T>{g, packed, view}, finite_kernels(weight, view),
+                     output);
 }
 
 }  // namespace

@@ -30,6 +30,12 @@ int64_t round_up(int64_t a, int64_t b) {
   return ceil_div(a, b) * b;
 }
 
+// The columns of a tile that must be computed if so many are left: those of one vector or of two.
+template <typename T>
+int64_t tile_columns(int64_t left) {
+  return left > Vec<T>::size() ? kColumns<T> : Vec<T>::size();
+}
+
 // A left factor: element (r, t) is data[r * row + t * step].
 template <typename T>
 struct Left {
@@ -211,6 +217,20 @@ inline void add(T* out, const T* x, int64_t size) {
 template <typename T>
 inline T sum_of(Vec<T> lanes) {
   return at::vec::vec_reduce_all<T>([](Vec<T> p, Vec<T> q) { return p + q; }, lanes);
+}
+
+// The sums of some vectors, as many as a vector holds: halved again and again by adding neighbours.
+template <typename T, int Count>
+inline Vec<T> sums_of(Vec<T>* lanes) {
+  if constexpr (Count > 1) {
+#pragma GCC unroll 8
+    for (int i = 0; i < Count / 2; ++i) {
+      const auto [even, odd] = at::vec::deinterleave2(lanes[2 * i], lanes[2 * i + 1]);
+      lanes[i] = even + odd;
+    }
+    return sums_of<T, Count / 2>(lanes);
+  }
+  return lanes[0];
 }
 
 // out[i] = a[i] * b[i], or added
