@@ -67,6 +67,10 @@ class RunError(NeuralSimilarityError, ValueError):
     """A training run cannot start, continue or be read; the files on disk are unchanged."""
 
 
+class NotFiniteError(RunError):
+    """Scores of a network are NaN, which is no classification."""
+
+
 class DivergedError(RunError):
     """Training has diverged: its loss or its weights are no longer finite.
 

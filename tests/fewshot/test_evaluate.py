@@ -18,6 +18,7 @@ from neural_similarity.fewshot import (
     Trial,
     evaluate_method,
     query_labels,
+    task,
     train_method,
 )
 from neural_similarity.fewshot.methods.metric.proto import Proto
@@ -294,8 +295,15 @@ def test_scores_that_are_not_numbers_are_no_classification(trained):
     network, dataset = trained.load_network(), load_split(trained.config, "test")
     mean, std = trained.normalisation()
     episodes = Episodes(dataset.labels, 3, 2, 4, 5, 9)
-    with pytest.raises(ns.RunError, match="honest: expected scores that are numbers, got NaN"):
+    with pytest.raises(ns.NotFiniteError, match="honest: expected scores that are numbers, got"):
         evaluate_method(Undefined(), network, dataset, episodes, mean=mean, std=std)
+
+
+def test_a_run_whose_validation_is_not_a_number_has_diverged(tmp_path, monkeypatch):
+    """The queue of experiments records divergence as a result, and goes on."""
+    monkeypatch.setattr(task, "validating_method", lambda method: Undefined())
+    with pytest.raises(ns.DivergedError, match="expected scores that are numbers in evaluation"):
+        train_method(replace(SMALL, epochs=1.0), tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ CASES = {
     ),
     "pixel-adaptive, normalised": Case(
         by_definition.pixel_adaptive,
-        lambda: PixelAdaptiveConv2d(3, 4, 3, 2, 1, 1, False, normalize=True),
+        lambda: PixelAdaptiveConv2d(3, 4, 3, 2, 1, 1, False, normalize_kernel=True),
         ((2, 3, 6, 7), (2, 2, 6, 7)),
     ),
     "modulated": Case(

@@ -182,7 +182,7 @@ def pixel_adaptive(layer: Any, input: Tensor, guide: Tensor) -> Tensor:
         places = [geometry.place(p, q, tap) for tap in geometry.taps]
         centre = f.pixel(*geometry.centre(p, q))
         near = [math.exp(-squared_distance(centre, f.pixel(*l)) / 2) for l in places]
-        if layer.normalize:
+        if layer.normalize_kernel:
             total = sum(k for k, l in zip(near, places, strict=True) if f.inside(*l))
             near = [k / total for k in near]
         return convolution(layer, image, p, q, lambda c, i: near[i])

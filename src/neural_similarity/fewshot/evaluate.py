@@ -15,7 +15,7 @@ from torch import Tensor
 from ..convert.probe import evaluation
 from ..data import Episodes, MemorySet
 from ..data.loader import normalise
-from ..errors import RunError
+from ..errors import NotFiniteError, RunError
 from ..train.distributed import World
 from .batches import query_labels
 from .methods.base import FeatureMethod, Method
@@ -227,7 +227,7 @@ class Evaluator:
         support, query, _ = episodes.batch(numbers.start, numbers.stop)
         scores = self._scores(support, query.flatten(1))
         if scores.isnan().any():  # they would all count as the first class
-            raise RunError(
+            raise NotFiniteError(
                 f"{self.method.name}: expected scores that are numbers, got NaN. A learning rate "
                 f"or another option of the method may be too large. Choose a smaller one."
             )

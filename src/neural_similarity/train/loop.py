@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from .._json import Count, MaybeInfinite, build
 from ..data.loader import generator_of
-from ..errors import DivergedError, RunError
+from ..errors import DivergedError, NotFiniteError, RunError
 from .build import build_optimizer
 from .checkpoint import (
     remove_older,
@@ -268,7 +268,11 @@ class _Job:
         progress = self.progress
         self.check_weights()
         self.world.align(self.task.model)
-        result = self.task.evaluate(self.world)
+        try:
+            result = self.task.evaluate(self.world)
+        except NotFiniteError as error:
+            what = "scores that are numbers in evaluation, got NaN"
+            raise self.diverged(what, progress.step) from error
         if result is None:
             return
         if not math.isfinite(result.get("loss", 0.0)):

@@ -98,14 +98,14 @@ def test_padding_modes(mode):
         else:
             plain = (plain - layer.bias[:, None, None]) / 2 + layer.bias[:, None, None]
         torch.testing.assert_close(layer(image), plain)
-    adaptive = PixelAdaptiveConv2d(4, 3, (3, 5), **options, normalize=True)
-    inner = PixelAdaptiveConv2d(4, 3, (3, 5), normalize=True)
+    adaptive = PixelAdaptiveConv2d(4, 3, (3, 5), **options, normalize_kernel=True)
+    inner = PixelAdaptiveConv2d(4, 3, (3, 5), normalize_kernel=True)
     inner.load_state_dict(adaptive.state_dict())
     torch.testing.assert_close(adaptive(image, image), inner(around, around))
 
 
 def test_windows_in_the_padding_alone_are_zero():
-    layer = PixelAdaptiveConv2d(2, 3, 3, padding=4, bias=False, normalize=True)
+    layer = PixelAdaptiveConv2d(2, 3, 3, padding=4, bias=False, normalize_kernel=True)
     image = torch.randn(1, 2, 5, 5)
     output = layer(image, image)
     assert output.isfinite().all()

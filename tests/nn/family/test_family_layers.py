@@ -241,8 +241,8 @@ BAD = {
         "expected sigma_colour to be a number above 0, got -2.0",
     ),
     "a word for a truth value": (
-        lambda: family.PixelAdaptiveConv2d(3, 4, 3, normalize="no"),
-        "expected normalize to be true or false, got 'no'",
+        lambda: family.PixelAdaptiveConv2d(3, 4, 3, normalize_kernel="no"),
+        "expected normalize_kernel to be true or false, got 'no'",
     ),
     "sigma's kind": (lambda: family.BilateralFilter2d(3, "1", 2.0), "sigma_space to be a number"),
 }

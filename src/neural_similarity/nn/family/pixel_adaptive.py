@@ -27,14 +27,13 @@ class PixelAdaptiveConv2d(nn.Conv2d):
     guide f, often another image or learned features of it.
 
     **M is** :math:`\mathrm{diag}_i K_{n,i,l}`, and W is free. On a constant guide this is a plain
-    convolution, except at the border with ``normalize``.
+    convolution, except at the border with ``normalize_kernel``.
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, bias, groups,
             padding_mode: as in :class:`torch.nn.Conv2d`, except that ``bias`` is the seventh, as in
             the authors' code. The kernel is odd, and the guide is padded as the input is.
-        normalize: divide K by its sum over the taps inside the image, as the authors'
-            ``normalize_kernel``.
+        normalize_kernel: divide K by its sum over the taps inside the image.
 
     ``weight`` and ``bias`` have their stock keys, so a checkpoint of a plain convolution loads.
 
@@ -59,17 +58,17 @@ class PixelAdaptiveConv2d(nn.Conv2d):
         dilation: int | tuple[int, int] = 1,
         bias: bool = True,
         *,
-        normalize: bool = False,
+        normalize_kernel: bool = False,
         groups: int = 1,
         **kwargs: Any,
     ) -> None:
         _check.odd_kernel(type(self).__name__, pair(kernel_size))
-        _check.true_or_false(type(self).__name__, normalize=normalize)
+        _check.true_or_false(type(self).__name__, normalize_kernel=normalize_kernel)
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
             **kwargs,
         )  # fmt: skip
-        self.normalize = normalize
+        self.normalize_kernel = normalize_kernel
 
     def similarity(self, guide: Tensor) -> Tensor:
         """K of a guide ``(N, D, H, W)``: ``(N, K, P, Q)``."""
@@ -77,7 +76,7 @@ class PixelAdaptiveConv2d(nn.Conv2d):
         padded, zeros = explicit_padding(self, guide)
         windows = self._windows(zeros)
         similarity = gaussian_similarity(padded, windows)
-        if not self.normalize:
+        if not self.normalize_kernel:
             return similarity
         similarity = similarity * inside(padded, windows)
         total = similarity.sum(1, keepdim=True)
@@ -100,4 +99,4 @@ class PixelAdaptiveConv2d(nn.Conv2d):
         return Windows(pair(self.kernel_size), pair(self.stride), pair(zeros), pair(self.dilation))
 
     def extra_repr(self) -> str:
-        return f"{nn.Conv2d.extra_repr(self)}, normalize={self.normalize}"
+        return f"{nn.Conv2d.extra_repr(self)}, normalize_kernel={self.normalize_kernel}"
