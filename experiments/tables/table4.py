@@ -138,7 +138,7 @@ def rows(kept_in: str, budgets: Mapping[str, TrainConfig]) -> tuple[Row, ...]:
 
         Loss, padding, pixel scaling, BatchNorm, weight decay and learning rate of the authors' code
         (`nsl train --recipe authors`). Its BatchNorm statistics average over a thousand steps,
-        which is long for the short budget.
+        which is long for the short budget: experiments/README.md has the error with better ones.
         """
         return _with_authors(base)
 

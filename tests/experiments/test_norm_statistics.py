@@ -12,8 +12,8 @@ from neural_similarity.train import Run, TrainConfig, train
 def run(tmp_path_factory) -> Run:
     """A network whose BatchNorm averages so slowly that it knows next to nothing of its maps."""
     config = TrainConfig(
-        model="cnn4", data="digits", options={"width": 16, "poolings": 2}, epochs=3, batch_size=32, lr=0.03,
-        norm_momentum=1e-4, norm_start="zero",
+        model="cnn4", data="digits", options={"width": 16, "poolings": 2}, epochs=3,
+        batch_size=32, lr=0.03, norm_momentum=1e-4, norm_start="zero",
     )  # fmt: skip
     return train(config, tmp_path_factory.mktemp("norm") / "run")
 
