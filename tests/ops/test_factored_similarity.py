@@ -21,8 +21,8 @@ from neural_similarity.ops.factored_similarity import (
     factored_conv2d,
     written_out_conv2d,
 )
-from neural_similarity.ops.image_similarity import spread_factors
 from neural_similarity.ops.similarity_conv import compiled, dispatch, reference
+from neural_similarity.ops.spread_factors import spread_factors
 
 pytestmark = pytest.mark.skipif(compiled.load() is None, reason="no compiler")
 

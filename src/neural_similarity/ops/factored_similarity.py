@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from .._shapes import output_size
-from .image_similarity import spread_factors
 from .second_order import differentiable_gradients
 from .similarity_conv import dispatch, runs_compiled, similarity_conv2d
 from .similarity_conv.compiled import Kernels
+from .spread_factors import spread_factors
 
 __all__ = ["ConvSettings", "can_factor", "factored_conv2d", "written_out_conv2d"]
 

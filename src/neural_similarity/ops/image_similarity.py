@@ -16,13 +16,13 @@ from torch import Tensor
 from .second_order import differentiable_gradients
 from .similarity_conv import dispatch, runs_compiled
 from .similarity_conv.compiled import Kernels
+from .spread_factors import spread_factors
 
 __all__ = [
     "ImageSettings",
     "can_fuse_image",
     "fused_image_similarity",
     "image_similarity",
-    "spread_factors",
 ]
 
 
@@ -72,19 +72,6 @@ def fused_image_similarity(
     operations.
     """
     return cast(Tensor, _Fused.apply(input, w1, b1, w2, b2, settings))  # type: ignore[no-untyped-call]
-
-
-def spread_factors(factors: Tensor, over: str, taps: int) -> Tensor:
-    """One factor for every tap of every group: ``(N, S·K, *positions)``.
-
-    For ``"both"``, the first K are those of the taps. Over taps, all factors are there already.
-    """
-    if over == "channels":
-        return factors.repeat_interleave(taps, 1)
-    if over == "both":
-        of_taps, of_groups = factors[:, :taps], factors[:, taps:]
-        return (of_groups.unsqueeze(2) * of_taps.unsqueeze(1)).flatten(1, 2)
-    return factors
 
 
 class _Fused(torch.autograd.Function):

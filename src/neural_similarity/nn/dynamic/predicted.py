@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ... import _check
 from ...errors import ShapeError
-from ...ops.image_similarity import spread_factors
+from ...ops.spread_factors import spread_factors
 from ...structures import Block, Structure
 from ..predictors import ImageLayers, PredictorNetwork, TwoLayers, Window
 from ..spans import Span

@@ -191,6 +191,7 @@ class Panel {
   }
 
   // The factors of a position: one per tap, or none, then one per channel.
+  T of_tap(const T* factors, int64_t k) const { return g_.tap_factors ? factors[k] : T(1); }
   const T* of_channels(const T* factors, int64_t group) const {
     return factors + g_.tap_factors + group * channels_;
   }
@@ -203,13 +204,13 @@ class Panel {
         const T* own = of_channels(factors, group);
         const Three<T> image{own[0], own[1], own[2], T(0)};
         for (int64_t k = first; k < last; ++k, to += 3) {
-          scaled_three(to, (g_.tap_factors ? factors[k] : T(1)) * image, under(patch[k], x));
+          scaled_three(to, of_tap(factors, k) * image, under(patch[k], x));
         }
         return;
       }
     }
     for (int64_t k = first; k < last; ++k, to += channels) {
-      scaled_channels(to, g_.tap_factors ? factors[k] : T(1), of_channels(factors, group),
+      scaled_channels(to, of_tap(factors, k), of_channels(factors, group),
                       under(patch[k], x), channels);
     }
   }
@@ -229,7 +230,7 @@ class Panel {
         Three<T> upper = three(next), sums{};
         for (int64_t k = first; k < last; ++k, g += 3) {
           const Three<T> following = three(next += 3);  // before a part of it is overwritten
-          const T scale = g_.tap_factors ? factors[k] : T(1);
+          const T scale = of_tap(factors, k);
           const Three<T> product = upper * three(under(patch[k], x));
           sums += scale * product;
           if (g_.tap_factors) {
@@ -247,7 +248,7 @@ class Panel {
       }
     }
     for (int64_t k = first; k < last; ++k, g += channels) {
-      const T sum = reverse_factors(g, g_.tap_factors ? factors[k] : T(1),
+      const T sum = reverse_factors(g, of_tap(factors, k),
                                     of_channels(factors, group), under(patch[k], x),
                                     wanted.input && patch[k] >= 0 ? gx + patch[k] : nullptr,
                                     of_group, wanted.weight, channels);
