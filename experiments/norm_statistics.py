@@ -1,8 +1,9 @@
 """Does a network fail because of its weights, or because of the statistics of its BatchNorm?
 
 ``python -m experiments.norm_statistics RUN NAME`` tests the network of a run twice: with the
-statistics that BatchNorm averaged in training, and with those of all training images under the
-final weights. The result is ``results/norm-statistics/NAME.json``.
+statistics that BatchNorm averaged in training, and with those of the training images, in whole
+batches and without augmentation, under the final weights. The result is
+``results/norm-statistics/NAME.json``.
 
 The authors' recipe (``nsl train --recipe authors``) averages over a thousand steps and begins at
 zero, so after a short training its statistics are far from those of the final weights.
@@ -13,15 +14,23 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from torch import nn
 from torch.optim.swa_utils import update_bn
 
-from neural_similarity.data import eval_loader, load_dataset, no_augment, train_loader
-from neural_similarity.errors import NeuralSimilarityError
-from neural_similarity.train import Evaluation, Run, World, evaluate, here_and_now
+from neural_similarity.data import (
+    dataset_info,
+    eval_loader,
+    load_dataset,
+    no_augment,
+    train_loader,
+)
+from neural_similarity.errors import NeuralSimilarityError, RunError
+from neural_similarity.train import Evaluation, Run, evaluate
 
 from . import markdown
 from .code_version import commit
 from .intervals import over_images
+from .queue.run_record import run_record
 from .records import RESULTS, Record, read_record, write_record
 
 __all__ = ["compare", "main", "stored_results", "table"]
@@ -32,15 +41,24 @@ FOLDER = "norm-statistics"
 def compare(run: Run) -> Record:
     """Errors of a trained network by the statistics of its BatchNorm."""
     config = run.config
+    if config.validation or dataset_info(config.data).kind != "classification":
+        raise RunError(
+            f"{run.folder}: expected a run that was trained on all training images, got one that "
+            f"held out some of them. Statistics must not come from images that are tested."
+        )
     mean, std = run.normalisation()
     test = eval_loader(run.test_set(), config.batch_size, mean=mean, std=std)
-    images = load_dataset(config.data, "train", config.data_dir, image_size=config.image_size)
+    images = load_dataset(
+        config.data, "train", config.data_dir, image_size=config.image_size, strict=config.strict
+    )
     training = train_loader(
         images, config.batch_size, augment=no_augment, mean=mean, std=std, seed=config.seed
     )
     model = run.load_model()
+    if not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules()):
+        raise RunError(f"{run.folder}: expected a network with BatchNorm, got one without.")
     averaged = evaluate(model, test)
-    update_bn(list(training.epoch(0)), model)
+    update_bn(training.epoch(0), model)
     return {"averaged": _record(averaged), "of_final_weights": _record(evaluate(model, test))}
 
 
@@ -79,9 +97,13 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         run = Run.open(arguments.run, arguments.data_dir)
-        head = {"trained_by": run.commits(), "commit": commit()}
-        environment = {k: v for k, v in here_and_now(World()).items() if k != "classes"}
-        record = {**head, "environment": environment, **compare(run)}
+        body = run_record(run, run.config)
+        record = {
+            "commit": commit(),
+            "trained_by": run.commits(),
+            **{name: body[name] for name in ("config", "data_copies", "environment")},
+            **compare(run),
+        }
         write_record(arguments.results / FOLDER / f"{arguments.name}.json", record)
     except (NeuralSimilarityError, FileExistsError) as error:
         parser.exit(2, f"{error}\n")

@@ -111,10 +111,10 @@ class Queue:
         _, divergence = self._train(job)
         if divergence:
             raise RunError(
-                f"{job.name}: expected training to finish as it did before, got a loss that is not "
-                f"finite at step {divergence['diverged']}. The stored result comes from other code "
-                f"or another machine. Move {self._file(job)} and {self.work / job.name} away to "
-                f"run it anew."
+                f"{job.name}: expected training to finish as it did before, got values that are "
+                f"not finite at step {divergence['diverged']}. The stored result comes from other "
+                f"code or another machine. Move {self._file(job)} and {self.work / job.name} away "
+                f"to run it anew."
             )
 
     def _has_network(self, job: Job) -> bool:

@@ -15,6 +15,7 @@ __all__ = [
     "FileFormatError",
     "MergeError",
     "NeuralSimilarityError",
+    "NotFiniteError",
     "ResizedMaskWarning",
     "RunError",
     "ShapeError",
@@ -68,11 +69,11 @@ class RunError(NeuralSimilarityError, ValueError):
 
 
 class NotFiniteError(RunError):
-    """Scores of a network are NaN, which is no classification."""
+    """The scores of a network are NaN, so that its images cannot be classified."""
 
 
 class DivergedError(RunError):
-    """Training has diverged: its loss or its weights are no longer finite.
+    """Training has diverged: its loss, its weights or its scores are no longer finite.
 
     Args:
         message: what happened.

@@ -35,9 +35,9 @@ def document_rows(section: str) -> list[list[str]]:
     return [row for place, row in enumerate(rows) if place not in rules | heads]
 
 
-def measured(section: str) -> dict[str, dict[str, dict]]:
+def measured(section: str, results: str = "results") -> dict[str, dict[str, dict]]:
     """Timings by table and contestant; the first of each, with which all compare, is left in."""
-    newest = max(FOLDER.glob(f"results/{section}-*.json"))
+    newest = max(FOLDER.glob(f"{results}/{section}-*.json"))
     tables = json.loads(newest.read_text(encoding="utf-8"))["tables"]
     return {title: {_short(t["name"]): t for t in of} for title, of in tables.items()}
 
@@ -182,6 +182,21 @@ SECTIONS_WITH_TABLES = (
 def test_the_document_has_what_was_measured(rows_of):
     rows = [[_short(first), *rest] for first, *rest in document_rows(rows_of.__name__)]
     assert rows == list(rows_of())
+
+
+def test_the_document_has_the_ratios_with_avx_512():
+    """The second table of the introduction; its files are in a folder of their own."""
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for section, kinds, ours in (
+        ("dynamic_op", ("diagonal", "unconstrained"), "neural-similarity, compiled"),
+        ("image_op", NEWER_KINDS, "neural-similarity, compiled"),
+        ("factored_op", FACTORED, "factors kept apart"),
+    ):
+        tables = measured(section, "results/avx512")
+        for kind in kinds:
+            ways = ("forward", "forward and backward")
+            means = (tables[f"{kind}, {way}, geometric mean over the shapes"] for way in ways)
+            assert f"| {kind} | {' | '.join(ratio(of[ours]) for of in means)} |" in text
 
 
 def test_the_networks_of_wide_step_are_those_of_table_6():

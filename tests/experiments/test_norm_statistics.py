@@ -1,10 +1,13 @@
 """Whether weights or statistics of BatchNorm make a network fail."""
 
+from dataclasses import replace
+
 import pytest
 
 from experiments import norm_statistics
 from experiments.norm_statistics import compare, stored_results, table
 from experiments.records import RESULTS
+from neural_similarity.errors import RunError
 from neural_similarity.train import Run, TrainConfig, train
 
 
@@ -25,10 +28,11 @@ def test_statistics_of_the_final_weights_lower_the_error(run):
     assert errors["of_final_weights"] < 0.2
 
 
-def test_the_run_keeps_its_own_statistics(run):
-    before = run.load_model().state_dict()
-    compare(run)
-    assert all(value.equal(before[name]) for name, value in run.load_model().state_dict().items())
+def test_a_run_that_held_out_images_is_refused(run):
+    """Its test images are training images of the data set."""
+    held_out = Run(run.folder, replace(run.config, validation=0.1))
+    with pytest.raises(RunError, match="expected a run that was trained on all training images"):
+        compare(held_out)
 
 
 def test_a_result_is_stored_once_and_shown(run, tmp_path, monkeypatch, capsys):

@@ -209,6 +209,7 @@ def test_misfits_are_refused(path: str) -> None:
         (x, weight[0], similarity),
         (x[None], weight, similarity),
         (x[..., :0], weight, similarity),
+        (x, weight[..., :0], similarity[:, :0]),
     ):
         with pytest.raises(ShapeError, match=r"^similarity_conv2d: expected ") as public:
             similarity_conv2d(*misfit, None, *settings(case))

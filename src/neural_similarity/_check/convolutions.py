@@ -153,8 +153,6 @@ def window_positions(
     dilation: Sequence[int],
 ) -> tuple[int, int]:
     """Check the windows of a layer on an image ``(N, C, H, W)`` and return (P, Q)."""
-    if min(kernel) < 1:
-        raise ShapeError(f"{where}: expected kernel_size of at least 1, got {tuple(kernel)}.")
     _windows(where, stride, padding, dilation)
     return _positions(where, image.shape[2:], kernel, stride, padding, dilation)
 
@@ -258,6 +256,8 @@ def _positions(
     padding: Sequence[int],
     dilation: Sequence[int],
 ) -> tuple[int, int]:
+    if min(kernel) < 1:
+        raise ShapeError(f"{where}: expected kernel_size of at least 1, got {tuple(kernel)}.")
     rows, columns = map(output_size, size, kernel, stride, padding, dilation)
     if rows < 1 or columns < 1:
         padded = tuple(s + 2 * p for s, p in zip(size, padding, strict=True))

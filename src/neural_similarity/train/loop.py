@@ -271,8 +271,11 @@ class _Job:
         try:
             result = self.task.evaluate(self.world)
         except NotFiniteError as error:
-            what = "scores that are numbers in evaluation, got NaN"
-            raise self.diverged(what, progress.step) from error
+            raise DivergedError(
+                f"{self.run.folder}: evaluation at step {progress.step} failed; the last "
+                f"checkpoint was not changed. {error}",
+                progress.step,
+            ) from error
         if result is None:
             return
         if not math.isfinite(result.get("loss", 0.0)):

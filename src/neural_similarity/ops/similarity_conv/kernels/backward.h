@@ -223,7 +223,7 @@ void backward_typed(const Geometry& g, const Tensor& grad_output, const Tensor& 
                     const Tensor& weight, const Tensor& similarity, Wanted wanted, Tensor& gx,
                     Tensor& gw, Tensor& gm) {
   const Blocking<T> blocking(g);
-  const PackedWeight<T> packed(g, blocking, weight, /*transposed=*/true);
+  const PackedWeight<T> packed(g, weight, &blocking);
   const SimilarityView<T> view(g, similarity);
   const int64_t slots = workers_of(g);
   const auto phases = phases_of(g, slots);

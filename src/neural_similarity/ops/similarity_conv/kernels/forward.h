@@ -62,7 +62,7 @@ template <typename T>
 void forward_typed(const Geometry& g, const Tensor& input, const Tensor& weight,
                    const Tensor& similarity, Tensor& output) {
   const Blocking<T> blocking(g);
-  const PackedWeight<T> packed(g, blocking, weight, /*transposed=*/false);
+  const PackedWeight<T> packed(g, weight);
   const SimilarityView<T> view(g, similarity);
   const int64_t total = g.batch * g.places();
   const int64_t slots = workers_of(g);

@@ -12,6 +12,7 @@
 
 #include <vector>
 
+#include "backward.h"
 #include "image_turned.h"
 
 namespace {
@@ -187,7 +188,8 @@ class KernelGradientWorker {
   }
   int64_t tap_size() const { return g_.group_channels() * kColumns<T>; }
 
-  // A tile cut short by the edge, with zeros past it.
+  // The output's gradient of a tile, without gaps between its rows, which are read again and again,
+  // and with zeros past the edge.
   void pack(const T* gy, int64_t count, int64_t columns) {
     T* to = packed_gy_;
     for (int64_t i = 0; i < count; ++i, gy += g_.outputs, to += kColumns<T>) {
@@ -295,8 +297,7 @@ void kernel_gradients(const Geometry& g, const Tensor& grad_output, const Tensor
                       const Tensor& weight, const SimilarityView<T>& view, Wanted wanted,
                       Tensor& gw, Tensor& gm) {
   using Worker = KernelGradientWorker<T>;
-  const Blocking<T> blocking(g);
-  const PackedWeight<T> packed(g, blocking, weight, /*transposed=*/false);
+  const PackedWeight<T> packed(g, weight);
   const int64_t slots = std::min<int64_t>(at::get_num_threads(), g.batch);
   Scratch<T> scratch(input, slots, Worker::size(g));
   const int64_t gw_size = wanted.weight ? Worker::weight_size(g) : 0;

@@ -181,8 +181,9 @@ class ImageWorker {
   }
 
   // How many tiles of nearly equal length cover the positions of a band. A tile that is one row of a
-  // small image can skip all taps that see only padding. With one vector of outputs, a row has few
-  // multiply-adds, and more rows than general registers for their patches would take longer.
+  // small image can skip all taps that see only padding, if this row fills most of it. Each position
+  // takes a register for the address of its patch: with one vector of outputs, more than ten of them
+  // do not pay off.
   int64_t cuts_of(int64_t count, int64_t columns) const {
     const int64_t most = columns > Vec<T>::size() ? kRows : std::min(kRows, 10);
     const bool by_rows = g_.out_w <= most && 3 * g_.out_w >= 2 * most;
@@ -234,8 +235,7 @@ void convolve_images(const Geometry& g, const Tensor& input, const F& make_kerne
 template <typename T>
 void forward_images(const Geometry& g, const Tensor& input, const Tensor& weight,
                     const Tensor& similarity, Tensor& output) {
-  const Blocking<T> blocking(g);
-  const PackedWeight<T> packed(g, blocking, weight, /*transposed=*/false);
+  const PackedWeight<T> packed(g, weight);
   const SimilarityView<T> view(g, similarity);
   convolve_images<T>(g, input, ForwardKernels<T>{g, packed, view}, finite_kernels(weight, view),
                      output);

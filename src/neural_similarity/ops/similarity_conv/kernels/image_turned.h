@@ -2,11 +2,8 @@
 // with the flipped kernels of each image.
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <vector>
 
-#include "backward.h"
 #include "image_forward.h"
 
 namespace {
@@ -81,8 +78,7 @@ void turned_gradient(const Geometry& g, const Tensor& grad_output, const Tensor&
           .transpose(1, 2)
           .reshape({g.channels, g.group_outputs(), g.kernel_h, g.kernel_w})
           .contiguous();
-  const Blocking<T> blocking(turned);
-  const PackedWeight<T> packed(turned, blocking, weights, /*transposed=*/false);
+  const PackedWeight<T> packed(turned, weights);
   convolve_images<T>(turned, grad_output, TurnedKernels<T>(turned, packed, view), true, gx);
 }
 

@@ -219,7 +219,8 @@ inline T sum_of(Vec<T> lanes) {
   return at::vec::vec_reduce_all<T>([](Vec<T> p, Vec<T> q) { return p + q; }, lanes);
 }
 
-// The sums of some vectors, as many as a vector holds: halved again and again by adding neighbours.
+// The sums of some vectors, as many as a vector holds, a power of two: halved again and again by
+// adding neighbours, in place.
 template <typename T, int Count>
 inline Vec<T> sums_of(Vec<T>* lanes) {
   if constexpr (Count > 1) {

@@ -16,26 +16,25 @@ namespace {
 template <typename T>
 class PackedWeight {
  public:
-  PackedWeight(const Geometry& g, const Blocking<T>& blocking, const Tensor& weight,
-               bool transposed)
+  // In the backward order if there is a blocking.
+  PackedWeight(const Geometry& g, const Tensor& weight, const Blocking<T>* blocking = nullptr)
       : g_(g), blocking_(blocking), channels_last_(!weight.is_contiguous()) {
-    TORCH_INTERNAL_ASSERT(!channels_last_ || !(transposed || g.depthwise()));
+    TORCH_INTERNAL_ASSERT(!channels_last_ || !(blocking || g.depthwise()));
     if (g.depthwise()) {
       memory_ = weight.view({g.channels, g.taps()}).t().contiguous();
       return;
     }
-    const int64_t columns = transposed ? round_up(blocking.depth, kColumns<T>)
-                                       : round_up(g.group_outputs(), kColumns<T>);
-    per_group_ = transposed ? blocking.blocks * columns * g.group_outputs()
-                            : columns * g.taps() * g.group_channels();
+    const int64_t columns = round_up(blocking ? blocking->depth : g.group_outputs(), kColumns<T>);
+    per_group_ = blocking ? blocking->blocks * columns * g.group_outputs()
+                          : columns * g.taps() * g.group_channels();
     memory_ = at::empty({g.groups * per_group_}, weight.options());
     const T* from = weight.const_data_ptr<T>();
     T* to = memory_.template mutable_data_ptr<T>();
     const int64_t tiles = per_group_ * g.groups == 0 ? 0 : columns / kColumns<T>;
-    if (transposed) {
-      at::parallel_for(0, g.groups * blocking.blocks * tiles, 4, [&](int64_t begin, int64_t end) {
+    if (blocking) {
+      at::parallel_for(0, g.groups * blocking->blocks * tiles, 4, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
-          pack_transposed(from, to, i / tiles / blocking.blocks, i / tiles % blocking.blocks,
+          pack_transposed(from, to, i / tiles / blocking->blocks, i / tiles % blocking->blocks,
                           i % tiles);
         }
       });
@@ -65,7 +64,7 @@ class PackedWeight {
 
   // Backward: one tile of (tap, channel) of a block.
   const T* patches(int64_t group, int64_t block, int64_t tile) const {
-    const int64_t tiles = ceil_div(blocking_.depth, kColumns<T>);
+    const int64_t tiles = ceil_div(blocking_->depth, kColumns<T>);
     return data() + group * per_group_ +
            (block * tiles + tile) * g_.group_outputs() * kColumns<T>;
   }
@@ -101,8 +100,8 @@ class PackedWeight {
 
   void pack_transposed(const T* from, T* to, int64_t group, int64_t block, int64_t tile) {
     const int64_t channels = g_.group_channels(), taps = g_.taps(), outputs = g_.group_outputs();
-    const int64_t first_tap = block * blocking_.taps;
-    const int64_t depth = std::min(blocking_.taps, taps - first_tap) * channels;
+    const int64_t first_tap = block * blocking_->taps;
+    const int64_t depth = std::min(blocking_->taps, taps - first_tap) * channels;
     to = const_cast<T*>(patches(group, block, tile));
     from += group * outputs * channels * taps;
     for (int64_t o = 0; o < outputs; ++o, from += channels * taps, to += kColumns<T>) {
@@ -114,7 +113,7 @@ class PackedWeight {
   }
 
   const Geometry& g_;
-  const Blocking<T>& blocking_;
+  const Blocking<T>* blocking_;
   const bool channels_last_;
   int64_t per_group_ = 0;
   Tensor memory_;
