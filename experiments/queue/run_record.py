@@ -31,6 +31,7 @@ __all__ = [
     "record_of_test",
     "run_record",
     "summary",
+    "tested_parameters",
     "weights_fingerprint",
 ]
 
@@ -128,29 +129,36 @@ def summary(record: Record) -> str:
 def _sizes(
     run: Run | FewShotRun, config: TrainConfig | FewShotConfig, environment: dict[str, Any]
 ) -> Record:
-    """Parameters of the network that is tested, and of a few-shot network also those trained.
-
-    Tests of new classes do not use the classifier of the training classes, unless their method
-    needs it: the parameters whose number depends on that of the training classes.
-    """
+    """Parameters of the network that is tested, and of a few-shot network also those trained."""
     classes, *image = (
         len(environment["classes"]), environment["in_channels"], environment["image_size"],
     )  # fmt: skip
     if isinstance(run, Run):
         network = build_model(config, classes, *image)
         return {"parameters": sum(p.numel() for p in network.parameters())}
-    trained_parameters, other = (
-        dict(run.build_network(count, *image).named_parameters())
+    return {
+        "parameters": tested_parameters(run.config, classes, *image),
+        "trained_parameters": sum(
+            p.numel() for p in run.build_network(classes, *image).parameters()
+        ),
+    }
+
+
+def tested_parameters(
+    config: FewShotConfig, classes: int, in_channels: int, image_size: int
+) -> int:
+    """How many parameters the tests of a few-shot network use.
+
+    Tests of new classes do not use the classifier of the training classes, unless their method
+    needs it: the parameters whose number depends on that of the training classes.
+    """
+    run = FewShotRun(Path(), config)
+    these, others = (
+        dict(run.build_network(count, in_channels, image_size).named_parameters())
         for count in (classes, classes + 1)
     )
-    whole = run.config.build_method().needs_base_classifier
-    tested_parameters = (
-        p for name, p in trained_parameters.items() if whole or p.shape == other[name].shape
-    )
-    return {
-        "parameters": sum(p.numel() for p in tested_parameters),
-        "trained_parameters": sum(p.numel() for p in trained_parameters.values()),
-    }
+    whole = config.build_method().needs_base_classifier
+    return sum(p.numel() for name, p in these.items() if whole or p.shape == others[name].shape)
 
 
 def _taps_off(run: Run | FewShotRun) -> Record:

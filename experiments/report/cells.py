@@ -45,7 +45,7 @@ def difference(of: Comparison, baseline: str | None = None, brief: bool = False)
 def verdict(of: Comparison, baseline: str | None = None) -> str:
     """What the difference shows, in words."""
     if not of.results.by_seed:
-        return "not run"
+        return "open"
     if of.results.diverged:
         return "diverged"
     if of.row.name == baseline or of.difference is None:

@@ -18,7 +18,7 @@ from ..intervals import (
 )
 from ..records import Record
 from ..tables.base import Row, Table
-from .row_results import RowResults, counts_trained, find_test
+from .row_results import RowResults, find_test
 
 __all__ = ["Comparison", "compare", "compare_rows", "on_same_episodes"]
 
@@ -49,9 +49,8 @@ class Comparison:
 
     @property
     def parameters(self) -> int | None:
-        """Of the network that is tested; older few-shot results count the one that was trained."""
-        records = sorted(self.results.by_seed.values(), key=counts_trained)
-        return next((record["parameters"] for record in records), None)
+        """Of the network that is tested."""
+        return next((self.results.parameters(seed) for seed in self.results.by_seed), None)
 
     @property
     def minutes(self) -> float | None:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
-
-from neural_similarity.fewshot import FewShotConfig
 
 from ..tables.base import SEEDS, Table
-from .code_versions import changed_code, commits_of
-from .data_versions import describe_data
-from .row_results import RowResults, counts_trained, other_network, outdated
+from .origins import origins
+from .row_results import RowResults, other_network, outdated
 
 __all__ = ["footnotes"]
 
@@ -30,15 +26,10 @@ def footnotes(table: Table, rows: Mapping[str, RowResults], budget: str) -> Iter
     if table.metric == "accuracy":
         yield from _fewer_episodes(rows, table.baseline)
         yield from _tested_weights(rows, of_all=budget == "long")
-        yield from _trained_classifiers(rows)
     yield from _taps_off(rows)
     yield from _incomplete(rows)
     yield from _changed(rows)
-    records = [record for row in rows.values() for record in row.by_seed.values()]
-    for record in records:
-        yield from changed_code(f"`{record['row']}` seed {record['seed']}", record)
-    yield from describe_data(records)
-    yield _hardware(records)
+    yield from origins(record for row in rows.values() for record in row.by_seed.values())
 
 
 def _fewer_episodes(rows: Mapping[str, RowResults], baseline: str) -> Iterator[str]:
@@ -70,23 +61,6 @@ def _tested_weights(rows: Mapping[str, RowResults], of_all: bool) -> Iterator[st
                 f"`{name}` was tested with the weights that did best on the validation classes: "
                 f"those after steps {shares}."
             )
-
-
-def _trained_classifiers(rows: Mapping[str, RowResults]) -> Iterator[str]:
-    """Rows whose parameters include the classifier of the training classes."""
-    names = []
-    for name, row in rows.items():
-        config = row.row.training(row.budget)
-        has_classifier = (
-            isinstance(config, FewShotConfig) and config.build_method().trains_on != "episodes"
-        )
-        if has_classifier and row.by_seed and all(map(counts_trained, row.by_seed.values())):
-            names.append(f"`{name}`")
-    if names:
-        yield (
-            f"The parameters of these rows, counted by older code, include a classifier of the "
-            f"base classes that the tests do not use: {', '.join(names)}."
-        )
 
 
 def _taps_off(rows: Mapping[str, RowResults]) -> Iterator[str]:
@@ -127,17 +101,6 @@ def _changed(rows: Mapping[str, RowResults]) -> Iterator[str]:
             f"Started from a different training run of that network than the one in the table: "
             f"{'; '.join(other)}."
         )
-
-
-def _hardware(records: Sequence[dict[str, Any]]) -> str:
-    machines = {
-        f"{e['processor']}, {e['device']}, {e['threads']} thread{'s' * (e['threads'] > 1)} per "
-        f"process, PyTorch {e['torch']}, Python {e['python']}"
-        for record in records
-        if (e := record.get("environment"))
-    }
-    commits = sorted({f"`{one}`" for record in records for one in commits_of(record)})
-    return f"Machine: {'; '.join(sorted(machines))}; commit {', '.join(commits)}."
 
 
 def _seeds(name: str, seeds: Sequence[int]) -> str:

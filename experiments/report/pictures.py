@@ -1,4 +1,4 @@
-"""The report's pictures: error over training time, and accuracy over parameters adapted."""
+"""The report's pictures: error over epochs, and accuracy over parameters adapted."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from .row_results import RowResults
 
 __all__ = ["draw_accuracy", "draw_error", "spread"]
 
-_DASHES = {
-    "cnn-plus": "--", "static-unconstrained": "--", "dynamic-unconstrained": "--",
-    "cnn-lower-rate": ":", "dynamic-lower-rate": ":", "cnn-plus-lower-rate": "-.",
+_LINES = {
+    "cnn": "-", "static-diagonal": "-", "dynamic-diagonal": "-", "cnn-plus": "--",
+    "static-unconstrained": "--", "dynamic-unconstrained": "--", "cnn-lower-rate": ":",
+    "dynamic-lower-rate": ":", "cnn-plus-lower-rate": "-.",
 }  # fmt: skip
+"""Rows of Table 4 in the picture, and their lines; others would look like these."""
+
 _SHORT_NAMES = {
     "ridge": "R2D2", "baseline-pp": "Baseline++", "wide-time": "finetune, twice the filters",
     "wide-parameters": "finetune, wider", "finetune-as-meta": "finetune, inner steps",
@@ -33,39 +36,28 @@ _NAME, _ASIDE, _LINE = 95, 14, 11  # in points: width of a name, gap before it, 
 
 
 def draw_error(rows: Mapping[str, RowResults], file: Path) -> None:
-    """Test error over training time and over epochs: mean over seeds, and their spread.
-
-    Time is the number of steps times the seconds per step at the fastest pace, because runs share
-    their machine with other work.
-    """
-    with style.figure(9.0, 4.6) as picture:
-        panels = picture.subplots(1, 2, sharey=True)
+    """Test error over epochs: mean over seeds, and their spread."""
+    with style.figure(7.0, 4.4) as picture:
+        axes = picture.subplots()
         for results in rows.values():
             curves = [record["metrics"]["eval"] for record in results.finished.values()]
-            if curves:
-                times = [(results.pace or 0.0) * step for step in curves[0]["step"]]
-                _draw_spread(panels[0], results.row, curves, times)
-                _draw_spread(panels[1], results.row, curves, curves[0]["epoch"])
-        panels[0].set(xlabel="training time (seconds, logarithmic)", ylabel="test error (%)")
-        _logarithmic(panels[0], ticks=(1, 2, 5))
-        panels[1].set_xlabel("epoch")
-        panels[1].xaxis.set_major_locator(MaxNLocator(integer=True))
-        for axes in panels:
-            axes.grid(axis="y")
-        picture.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+            if curves and results.row.name in _LINES:
+                _draw_spread(axes, results.row, curves)
+        axes.set(xlabel="epoch", ylabel="test error (%)")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(axis="y")
+        picture.legend(loc="outside lower center", ncols=2)
         style.save(picture, file, dpi=_DPI)
 
 
-def _draw_spread(
-    axes: Axes, row: Row, curves: Sequence[dict[str, list[float]]], x: Sequence[float]
-) -> None:
+def _draw_spread(axes: Axes, row: Row, curves: Sequence[dict[str, list[float]]]) -> None:
     """A line through the means; a band from the best seed to the worst."""
     errors = list(zip(*(curve["error"] for curve in curves), strict=False))
-    x = x[: len(errors)]
+    x = curves[0]["epoch"][: len(errors)]
     colour = _colour(row)
     axes.plot(
         x, [100 * fmean(values) for values in errors], label=row.title, color=colour,
-        linestyle=_DASHES.get(row.name, "-"), marker="o" if len(x) <= 40 else "", markersize=3.5,
+        linestyle=_LINES[row.name], marker="o" if len(x) <= 40 else "", markersize=3.5,
     )  # fmt: skip
     low, high = ([100 * of(values) for values in errors] for of in (min, max))
     axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -187,8 +179,8 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     return [of + place * gap for place, of in enumerate(level)]
 
 
-def _logarithmic(axes: Axes, ticks: tuple[int, ...] = (1,)) -> None:
+def _logarithmic(axes: Axes) -> None:
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=ticks))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1,)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.xaxis.set_minor_locator(NullLocator())

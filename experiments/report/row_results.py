@@ -16,12 +16,12 @@ from neural_similarity.errors import FileFormatError
 from neural_similarity.fewshot import FewShotConfig
 from neural_similarity.train import TrainConfig
 
+from ..queue.run_record import tested_parameters
 from ..records import Record, read_record, record_file
 from ..tables.base import OneStep, Row, Table
 
 __all__ = [
     "RowResults",
-    "counts_trained",
     "find_test",
     "has_results",
     "other_network",
@@ -67,6 +67,19 @@ class RowResults:
         columns = (r.get("metrics", {}).get("train", {}) for r in self.finished.values())
         by_seed = (sorted(column.get("step_seconds", ())) for column in columns)
         return min((times[len(times) // 10] for times in by_seed if times), default=None)
+
+    def parameters(self, seed: int) -> int:
+        """Parameters of the network that is tested.
+
+        Older few-shot results count the classifier of the training classes, too.
+        """
+        record = self.by_seed[seed]
+        if "tests" not in record or "trained_parameters" in record:
+            return int(record["parameters"])
+        config = self.row.training(self.budget, seed)
+        assert isinstance(config, FewShotConfig)
+        side = config.image_size or 32
+        return tested_parameters(config, classes=2, in_channels=3, image_size=side)
 
     def is_current(self, seed: int) -> bool:
         """Whether a seed was run with the settings that the row has now."""
@@ -119,14 +132,6 @@ def other_network(rows: Mapping[str, RowResults], name: str) -> list[int]:
     return [
         s for s in starts if None not in (starts[s], networks.get(s)) and starts[s] != networks[s]
     ]
-
-
-def counts_trained(record: Record) -> bool:
-    """Whether the parameters of a few-shot result include the classifier of training classes.
-
-    Results say since then what was trained and what is tested.
-    """
-    return "tests" in record and "trained_parameters" not in record
 
 
 def shots_of(rows: Mapping[str, RowResults]) -> list[int]:

@@ -104,8 +104,11 @@ def _numbers(table: Table, rows: Mapping[str, RowResults], shots: int | None = N
 
 
 def _sizes(table: Table, rows: Mapping[str, RowResults]) -> str:
-    """Parameters, and the time of a step."""
-    head = ("", "our parameters, millions", "paper", "seconds per step")
+    """Parameters, the time of a step, and the errors that the paper reached."""
+    head = (
+        "", "our parameters, millions", "paper", "seconds per step", "paper's error, %",
+        "its top-5 error, %",
+    )  # fmt: skip
     columns: dict[str, list[str]] = {name: [] for name in head}
     for one in compare_rows(table, rows):
         size, step = one.parameters, one.step_seconds
@@ -114,6 +117,8 @@ def _sizes(table: Table, rows: Mapping[str, RowResults]) -> str:
             NONE if size is None else f"{size / 1e6:.2f}",
             published(table.sizes, one.row.name, None),
             NONE if step is None else f"{step:.1f}",
+            published(table.paper, one.row.name, None),
+            published(table.top5, one.row.name, None),
         )
         for column, cell in zip(columns.values(), cells, strict=True):
             column.append(cell)

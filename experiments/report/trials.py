@@ -9,8 +9,8 @@ from .. import markdown
 from ..intervals import over_episodes, over_images, paired_over_episodes, paired_over_seeds
 from ..records import Record
 from .cells import NONE, in_shots, number, signed
-from .code_versions import changed_code, names_its_code
 from .comparison import on_same_episodes
+from .origins import changed_code, names_its_code
 
 __all__ = ["trials_text"]
 

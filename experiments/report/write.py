@@ -47,10 +47,11 @@ the same ones. A row that was tested on fewer episodes is compared on these. A d
 interval contains zero is "not separated". There is no correction for the number of rows: among
 twenty equally good rows, one is expected to look separated. Minutes are the number of training
 steps times the seconds per step at the fastest pace: the fastest tenth of the steps of the fastest
-seed. The machine was also doing other work, so times of the same training may differ by a
-twentieth. Parameters are those of the network that is tested, before an episode adapts it: few-shot
-methods that train on images discard the classifier of the base classes. A note names rows whose
-older results count it. Every JSON file identifies its data by fingerprint.
+seed. The machines are not equally fast: the same training took more than twice as long on one as on
+another. So minutes of two rows do not compare; benchmarks/ compares times. Parameters are those of
+the network that is tested, before an episode adapts it: few-shot methods that train on images
+discard the classifier of the base classes. A row without a seed is open: `nsl reproduce all` runs
+such rows, in the order of `nsl reproduce list`. Every JSON file identifies its data by fingerprint.
 """
 
 

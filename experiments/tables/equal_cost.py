@@ -141,6 +141,10 @@ def _times(value: Any, factor: float) -> Any:
     return max(round(value * factor), 1)
 
 
+_RESNET_WORDS = (
+    "ResNet-20, 4 epochs, SGD with a learning rate of up to 0.1 in one cycle; networks with a "
+    "similarity have width 16"
+)
 _CNN9_WORDS = (
     "CNN-9, 4 epochs, SGD with a learning rate of up to 0.03 in one cycle, the lower one of "
     "Table 4; networks with a similarity have width 16"
@@ -166,9 +170,12 @@ STUDIES: dict[str, Table] = {
         ),
         _study(
             "equal-cost-resnet", "Equal cost: ResNet-20 on CIFAR-10", (12, 16, 20, 24, 28),
-            _RESNET, _smoke(_RESNET), 60,
-            "ResNet-20, 4 epochs, SGD with a learning rate of up to 0.1 in one cycle; networks "
-            "with a similarity have width 16",
+            _RESNET, _smoke(_RESNET), 60, _RESNET_WORDS,
+        ),
+        _study(
+            "equal-cost-resnet-cifar100", "Equal cost: ResNet-20 on CIFAR-100",
+            (12, 16, 20, 24, 28), replace(_RESNET, data="cifar100"), _smoke(_RESNET), 60,
+            _RESNET_WORDS,
         ),
     )
 }  # fmt: skip

@@ -15,14 +15,14 @@ _ALL_STUDIES = "equal-cost"
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        table6.ON_CIFAR_FS,
         table4.ON_CIFAR10,
+        table4.ON_CIFAR100,
         *table2.TABLES,
         *table3.TABLES,
         *table1.TABLES,
-        table6.ON_MINI_IMAGENET,
-        table4.ON_CIFAR100,
         *table7.TABLES,
+        table6.ON_MINI_IMAGENET,
+        table6.ON_CIFAR_FS,
         *table5.TABLES,
     )
 }

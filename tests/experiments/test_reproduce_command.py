@@ -121,10 +121,10 @@ def test_bars_show_training_and_tests_and_are_removed_at_their_end():
     ("words", "message"),
     [
         (("table4", "--budget", "longer"), "expected a budget among smoke, short, long, paper"),
-        (("table3", "--budget", "long"), "with budget 'long' (table6, table4), got table3"),
+        (("table3", "--budget", "long"), "with budget 'long' (table4, table6), got table3"),
         (("table4", "--rows", "cnm"), "expected a row among cnn, cnn-plus"),
         (("table4", "--seeds", "0"), "--seeds"),
-        (("tabel4",), "expected a table among table6, table4"),
+        (("tabel4",), "expected a table among table4, table4-cifar100"),
         (("run",), "TABLE"),
         (("list", "--budget", "longer"), "expected a budget among smoke, short, long, paper"),
     ],

@@ -10,6 +10,7 @@ from ...costs import AXES, earlier_measurements, read_costs
 from ...intervals import Estimate
 from ...tables.equal_cost import PLANNED, STUDIES
 from ..cells import NONE, in_shots, number, signed
+from ..origins import origins
 from ..row_results import RowResults, read_table, shots_of
 from .curve import Curve, Point, best_first, excesses, has_curve, points_of, verdict
 from .variants import variants_text
@@ -104,6 +105,9 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
         if by_test:
             yield from map(markdown.paragraph, _other_times(name, results, budget, by_test))
             yield from map(markdown.paragraph, _left_out(name, results, budget))
+            rows = read_table(STUDIES[name], results, budget).values()
+            runs = (record for row in rows for record in row.by_seed.values())
+            yield markdown.paragraph(" ".join(origins(runs)))
         if any(map(has_curve, by_test.values())):
             yield f"![{STUDIES[name].title}]({pictures}/{name}.png)"
     yield from variants_text(results)
