@@ -86,7 +86,7 @@ def _package_page(package: griffe.Module, targets: dict[str, str]) -> str:
     errors = {name for name, member in names.items() if "errors" in member.canonical_path}
     own: list[str] = []
     for title, chosen in (
-        ("Rooms", [n for n, m in names.items() if isinstance(m, griffe.Module)]),
+        ("Packages", [n for n, m in names.items() if isinstance(m, griffe.Module)]),
         ("Functions", [n for n, m in names.items() if m.is_function]),
         ("Classes", [n for n, m in names.items() if m.is_class and n not in errors]),
         ("Errors and warnings", [n for n in names if n in errors and not names[n].is_module]),

@@ -22,6 +22,9 @@ TILES = {
     "rows of a small map, blocks of taps": Geometry(2, 50, 21, (10, 9), (7, 7), padding=(3, 3)),
     "groups": Geometry(3, 80, 32, (7, 8), (3, 3), padding=(1, 1), groups=2),
     "stride": Geometry(2, 24, 16, (15, 14), (3, 3), (2, 2), (1, 1)),
+    "dilation": Geometry(2, 24, 16, (11, 12), (3, 3), padding=(2, 1), dilation=(2, 1)),
+    "one tap": Geometry(3, 35, 20, (7, 8), (1, 1)),
+    "bands of a tall map": Geometry(2, 70, 16, (90, 7), (3, 3), padding=(1, 1)),
 }
 SPANS = ("one for all channels", "one for each channel", "matrix")
 
@@ -50,8 +53,23 @@ def operands(case: Geometry, span: str, layout: torch.memory_format) -> tuple[li
 def test_equals_the_reference(
     path: str, name: str, span: str, layout: str, dtype: torch.dtype
 ) -> None:
+    check(name, span, FORMATS[layout], dtype)
+
+
+@pytest.mark.parametrize("span", SPANS)
+@pytest.mark.parametrize("name", ["groups", "bands of a tall map"])
+def test_several_threads_equal_the_reference(name: str, span: str) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        check(name, span, torch.channels_last, torch.float64)
+    finally:
+        torch.set_num_threads(before)
+
+
+def check(name: str, span: str, layout: torch.memory_format, dtype: torch.dtype) -> None:
     case = TILES[name]
-    (*leaves, gy), groups = operands(case, span, FORMATS[layout])
+    (*leaves, gy), groups = operands(case, span, layout)
     settings = case.stride, case.padding, case.dilation, case.groups, groups
     for leaf in leaves:
         leaf.requires_grad_()

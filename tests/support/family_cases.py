@@ -58,7 +58,7 @@ CASES = {
     ),
     "attention, dilated": Case(
         by_definition.local_attention,
-        lambda: LocalAttention2d(3, 4, (5, 3), (1, 2), (1, 3), (2, 1), heads=2),
+        lambda: LocalAttention2d(3, 4, (5, 3), (1, 2), (1, 3), 2, dilation=(2, 1)),
         ((2, 3, 9, 5),),
     ),
     "pixel-adaptive": Case(

@@ -27,7 +27,7 @@ from .maps import (
     odd_kernel,
     size_preserving,
 )
-from .names import known_name, new_name
+from .names import known_name, new_name, only_choices
 from .numbers import (
     counts,
     divisor,
@@ -56,6 +56,7 @@ __all__ = [
     "map_size",
     "new_name",
     "odd_kernel",
+    "only_choices",
     "pairs",
     "plain_number",
     "positive_numbers",

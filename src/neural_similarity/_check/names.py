@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from ..errors import DuplicateNameError, UnknownNameError
+from ..errors import DuplicateNameError, ShapeError, UnknownNameError
 
-__all__ = ["known_name", "new_name"]
+__all__ = ["known_name", "new_name", "only_choices"]
 
 
 def known_name(where: str, what: str, got: object, choices: Iterable[str]) -> None:
@@ -36,6 +36,13 @@ def new_name(where: str, name: str, definition: object, registry: Mapping[str, o
             f"{where}: expected a name that is not in use, got {name!r} for "
             f"{_definition(definition)}. It belongs to {_definition(old)}. Choose another name."
         )
+
+
+def only_choices(where: str, why: str, **options: tuple[object, object]) -> None:
+    """Raise unless each option, ``(value, only choice)``, has the only value that is supported."""
+    for what, (value, only) in options.items():
+        if value != only:
+            raise ShapeError(f"{where}: expected {what} {only!r}, got {value!r}. {why}")
 
 
 def _identity(definition: Any) -> object:

@@ -52,7 +52,7 @@ def predict(
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="Needed again if nsl adapt had module:function.",
+            help="If nsl adapt had --backbone module:function, give the same here.",
             show_default=False,
         ),
     ] = None,

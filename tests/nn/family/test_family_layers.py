@@ -244,8 +244,37 @@ BAD = {
         lambda: family.PixelAdaptiveConv2d(3, 4, 3, normalize_kernel="no"),
         "expected normalize_kernel to be true or false, got 'no'",
     ),
+    "mixture of kernels": (
+        lambda: family.SpatialAttentionConv2d(4, 6, 3, kernel_num=4),
+        "expected kernel_num 1, got 4. A mixture of kernels is not a similarity",
+    ),
+    "another form": (
+        lambda: family.PixelAdaptiveConv2d(3, 4, 3, kernel_type="inv_2_0.5"),
+        "expected kernel_type 'gaussian', got 'inv_2_0.5'",
+    ),
+    "bias in the place of the groups": (
+        lambda: family.ModulatedConv2d(4, 6, 3, 1, 1, 1, 1, False),
+        "expected deform_groups to be a whole number of at least 1, got False",
+    ),
     "sigma's kind": (lambda: family.BilateralFilter2d(3, "1", 2.0), "sigma_space to be a number"),
 }
+
+
+def test_the_usual_arguments_in_their_usual_order():
+    """Calls as people write them for the usual implementations, by position and by name."""
+    attention = family.LocalAttention2d(4, 12, 3, 1, 1, 2, True)
+    assert (attention.heads, attention.query.bias is None) == (2, False)
+    assert family.LocalAttention2d(4, 12, kernel_size=3, padding=1, groups=3).heads == 3
+    modulated = family.ModulatedConv2d(4, 6, 3, 2, 1, 1, 2, 4, False)
+    assert (modulated.groups, modulated.deform_groups, modulated.bias) == (2, 4, None)
+    spatial = family.SpatialAttentionConv2d(64, 6, 3, 1, 1, 1, 2, 0.5, 1)
+    assert (spatial.groups, spatial.reduce.out_channels, spatial.bias) == (2, 32, None)
+    guided = family.PixelAdaptiveConv2d(
+        4, 6, 3, 1, 1, 1, False, "gaussian", "none", True, False, "uniform"
+    )
+    assert (guided.bias, guided.normalize_kernel) == (None, True)
+    involution = family.Involution2d(32, 7, 2)
+    assert (involution.groups, involution.reduce.out_channels) == (2, 8)
 
 
 @pytest.mark.parametrize("name", BAD)

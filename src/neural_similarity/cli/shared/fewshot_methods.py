@@ -38,5 +38,8 @@ METHOD_LINES: dict[str, str] = {
 def methods_epilog() -> str:
     """All methods, for the end of a help text; ``\\b`` keeps the lines apart."""
     lines = [f"  {name:22}{line}" for name, line in METHOD_LINES.items()]
-    last = "A transductive method sees all queries of an episode; others classify each alone."
+    last = (
+        "A prototype is the mean feature of a class. A transductive method sees all queries of an "
+        "episode; others classify each alone."
+    )
     return "\n".join(("\b", "Methods:", *lines, "", last))

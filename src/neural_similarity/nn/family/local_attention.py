@@ -41,6 +41,7 @@ class LocalAttention2d(nn.Module):
         heads: they divide O into parts of an even width.
         bias: whether the three projections have one. Keys and values outside the image are zero
             even then.
+        groups: what the usual implementation calls the heads; it takes precedence.
 
     Cost in multiply-adds: ``C·O`` per pixel for each of key and value, and per output position
     ``C·O`` for the query, ``2·K·O`` for scores and sum, ``(kh + kw)·O/2`` for the embeddings.
@@ -57,14 +58,18 @@ class LocalAttention2d(nn.Module):
         kernel_size: int | tuple[int, int] = 7,
         stride: int | tuple[int, int] = 1,
         padding: int | tuple[int, int] | None = None,
-        dilation: int | tuple[int, int] = 1,
         heads: int = 8,
         bias: bool = False,
+        *,
+        dilation: int | tuple[int, int] = 1,
+        groups: int | None = None,
         **factory: Any,
     ) -> None:
         super().__init__()
         where = type(self).__name__
         _check.whole_numbers(where, in_channels=in_channels, out_channels=out_channels)
+        _check.true_or_false(where, bias=bias)
+        heads = heads if groups is None else groups
         _check.divisor(where, "heads", heads, out_channels, "out_channels")
         width = out_channels // heads
         if width % 2:

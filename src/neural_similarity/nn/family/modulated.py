@@ -37,7 +37,8 @@ class ModulatedConv2d(nn.Conv2d):
         deform_groups: how many groups of neighbouring channels have their own mask; it divides
             ``in_channels``.
 
-    The other arguments are :class:`torch.nn.Conv2d`'s. ``weight`` and ``bias`` have their stock
+    The other arguments are :class:`torch.nn.Conv2d`'s, in the order of the usual implementation:
+    ``deform_groups`` stands before ``bias``. ``weight`` and ``bias`` have their stock
     keys, so a checkpoint of a plain convolution loads.
 
     Cost in multiply-adds per output position: ``K·C/G·O + K·C``, and ``K²·C`` for the mask of each
@@ -57,11 +58,18 @@ class ModulatedConv2d(nn.Conv2d):
         in_channels: int,
         out_channels: int,
         kernel_size: int | tuple[int, int],
-        *args: Any,
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] | str = 0,
+        dilation: int | tuple[int, int] = 1,
+        groups: int = 1,
         deform_groups: int = 1,
+        bias: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, *args, **kwargs)
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+            **kwargs,
+        )  # fmt: skip
         where = type(self).__name__
         _check.divisor(where, "deform_groups", deform_groups, in_channels, "in_channels")
         self.deform_groups = deform_groups

@@ -31,8 +31,10 @@ class PixelAdaptiveConv2d(nn.Conv2d):
 
     Args:
         in_channels, out_channels, kernel_size, stride, padding, dilation, bias, groups,
-            padding_mode: as in :class:`torch.nn.Conv2d`, except that ``bias`` is the seventh, as in
-            the authors' code. The kernel is odd, and the guide is padded as the input is.
+            padding_mode: as in :class:`torch.nn.Conv2d`, but in the order of the authors' code. The
+            kernel is odd, and the guide is padded as the input is.
+        kernel_type, smooth_kernel_type, shared_filters, filler: only the defaults of the authors'
+            code are supported.
         normalize_kernel: divide K by its sum over the taps inside the image.
 
     ``weight`` and ``bias`` have their stock keys, so a checkpoint of a plain convolution loads.
@@ -57,13 +59,26 @@ class PixelAdaptiveConv2d(nn.Conv2d):
         padding: int | tuple[int, int] | str = 0,
         dilation: int | tuple[int, int] = 1,
         bias: bool = True,
-        *,
+        kernel_type: str = "gaussian",
+        smooth_kernel_type: str = "none",
         normalize_kernel: bool = False,
+        shared_filters: bool = False,
+        filler: str = "uniform",
+        *,
         groups: int = 1,
         **kwargs: Any,
     ) -> None:
-        _check.odd_kernel(type(self).__name__, pair(kernel_size))
-        _check.true_or_false(type(self).__name__, normalize_kernel=normalize_kernel)
+        where = type(self).__name__
+        _check.odd_kernel(where, pair(kernel_size))
+        _check.true_or_false(where, normalize_kernel=normalize_kernel)
+        _check.only_choices(
+            where,
+            "Other forms of the authors' code are not supported.",
+            kernel_type=(kernel_type, "gaussian"),
+            smooth_kernel_type=(smooth_kernel_type, "none"),
+            shared_filters=(shared_filters, False),
+            filler=(filler, "uniform"),
+        )
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
             **kwargs,

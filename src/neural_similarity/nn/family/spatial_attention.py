@@ -36,12 +36,14 @@ class SpatialAttentionConv2d(nn.Conv2d):
     batch normalisation needs more than one image.
 
     Args:
-        bias: False by default, as in the authors' code.
         reduction: the hidden channels as a fraction of the input's.
+        kernel_num: 1. The authors' default mixes 4 kernels, which is not a similarity.
+        bias: False by default, as in the authors' code.
         min_channels: the hidden channels are at least this many.
         temperature: T. The authors lower it during the first epochs: set ``layer.temperature``.
 
-    The other arguments are :class:`torch.nn.Conv2d`'s. ``weight`` and ``bias`` have their stock
+    The arguments have the order of the authors' code; the other ones are those of
+    :class:`torch.nn.Conv2d`. ``weight`` and ``bias`` have their stock
     keys, so a checkpoint of a plain convolution loads.
 
     Cost in multiply-adds per image: those of the convolution and its patches, ``C`` for each pixel,
@@ -63,9 +65,10 @@ class SpatialAttentionConv2d(nn.Conv2d):
         padding: int | tuple[int, int] | str = 0,
         dilation: int | tuple[int, int] = 1,
         groups: int = 1,
-        bias: bool = False,
-        *,
         reduction: float = 0.0625,
+        kernel_num: int = 1,
+        *,
+        bias: bool = False,
         min_channels: int = 16,
         temperature: float = 1.0,
         **kwargs: Any,
@@ -73,6 +76,9 @@ class SpatialAttentionConv2d(nn.Conv2d):
         where = type(self).__name__
         _check.positive_numbers(where, reduction=reduction, temperature=temperature)
         _check.whole_numbers(where, min_channels=min_channels)
+        _check.only_choices(
+            where, "A mixture of kernels is not a similarity.", kernel_num=(kernel_num, 1)
+        )
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
             **kwargs,

@@ -107,6 +107,7 @@ Geometry convolution_of(const Tensor& input, const Tensor& weight, IntArrayRef s
   g.batch = input.size(0), g.channels = input.size(1);
   g.height = input.size(2), g.width = input.size(3);
   g.outputs = weight.size(0), g.kernel_h = weight.size(2), g.kernel_w = weight.size(3);
+  TORCH_CHECK(g.taps() > 0, "the kernel must have taps");
   g.groups = groups;
   g.stride_h = stride[0], g.stride_w = stride[1];
   g.pad_h = padding[0], g.pad_w = padding[1];

@@ -1,7 +1,8 @@
 // The forward pass with one similarity per image.
 //
-// An image with its own similarity has its own kernels, V = M^T W. They are computed once per
-// image; what remains is a plain convolution. No panel: patches are read in place.
+// An image with its own similarity has its own kernels, V = M^T W. They are computed for a tile of
+// outputs and a block of taps at a time; what remains is a plain convolution. No panel: patches are
+// read in place.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -196,6 +197,9 @@ class ImageWorker {
     for (int64_t cut = 0; cut < cuts; ++cut) {
       const int64_t begin = count * cut / cuts, end = count * (cut + 1) / cuts;
       const Range seen = bands_.seen(begin, end, taps.begin, taps.end);
+      if (seen.begin == seen.end && taps.begin > 0) {
+        continue;  // the first block has written zeros, if no other sees the image
+      }
       const Patches<T> patches{x, bands_.places() + begin, bands_.taps() + seen.begin,
                                bands_.taps() + seen.end, g_.group_channels()};
       direct_rows<T>(end - begin, patches,
