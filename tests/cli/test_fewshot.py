@@ -23,7 +23,7 @@ def run(capsys, monkeypatch, tmp_path):
 def test_methods_side_by_side_share_a_plain_network(run, tmp_path, monkeypatch):
     methods = "nearest,static,proto,meta_dynamic"
     quick = ("--set", "episodes=4", "--set", "val_episodes=4", "--shots", "1,2")
-    dynamic = ("--set", "over=both", "--set", "predictor=image")
+    dynamic = ("--set", "over=both", "--set", "from=image")
     arguments = ("--config", "tiny.json", "--method", methods, *quick, *dynamic, "--out", "all")
     done = run(*arguments)
     assert done.code == 0, done.err

@@ -1,6 +1,7 @@
 """Few-shot methods are trained by the loop that trains everything, and keep its promises."""
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -33,6 +34,22 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, method):
         assert all(torch.equal(a[key], b[key]) for key in a)
     assert timeless(whole.metrics()) == timeless(resumed.metrics())
     assert [line["step"] for line in whole.metrics() if line["kind"] == "eval"] == [4, 8]
+
+
+def test_an_l1_penalty_is_added_to_the_loss_of_images():
+    """Two layers whose M starts at the identity, nine ones each."""
+    losses = []
+    for l1 in (0.0, 0.01):
+        config = replace(SMALL, method="dynamic", similarity_l1=l1)
+        task = FewShotTask(FewShotRun(Path(), config), World())
+        losses.append(task.network()(*next(task.batches.epoch()))[0].item())
+    assert losses[1] - losses[0] == pytest.approx(0.01 * 18, rel=1e-4)
+    for method, message in (
+        ("proto", "expected a similarity with similarity_l1, got none"),
+        ("meta_static", "expected a method that learns from images with similarity_l1, got 'meta_"),
+    ):
+        with pytest.raises(ns.RunError, match=message):
+            replace(SMALL, method=method, similarity_l1=0.01)
 
 
 def test_patience_ends_training_also_of_a_run_that_was_killed(tmp_path, monkeypatch):

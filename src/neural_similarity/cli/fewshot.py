@@ -30,7 +30,7 @@ Model = Annotated[str | None, typer.Option(help="A network, such as cnn4.")]
 Backbone = Annotated[
     Path | None, typer.Option(metavar="RUN", help="Start with the network of this run.")
 ]
-Base = Annotated[str | None, typer.Option(help="Classes to train on (base classes): train or train+val.")]
+Base = Annotated[str | None, typer.Option(help="Classes to train on: train or train+val.")]
 Epochs = Annotated[float | None, typer.Option(help="Passes over the base images.")]
 Steps = Annotated[int | None, typer.Option(help="Number of steps, instead of epochs.")]
 Rate = Annotated[float | None, typer.Option(help="Peak learning rate.")]

@@ -123,7 +123,8 @@ def report(
         Path | None, typer.Option(help="With --out: a file for the results page.")
     ] = None,
     readme: Annotated[
-        Path | None, typer.Option(help="With --out: a copy of README.md, whose results are replaced.")
+        Path | None,
+        typer.Option(help="With --out: a copy of README.md whose results are replaced."),
     ] = None,
     results: Results = None,
 ) -> None:

@@ -87,6 +87,13 @@ class FewShotConfig(Settings):
                 "are left for validation. Leave patience out, or train on 'train'."
             )
         self.at_least(2, "val_episodes")  # an interval needs two
+        self.need_similarity("similarity_l1")
+        if self.similarity_l1 and self.build_method().trains_on != "images":
+            raise RunError(
+                f"configuration: expected a method that learns from images with similarity_l1, got "
+                f"{self.method!r}. Others predict M several times per step. Leave similarity_l1 "
+                f"out."
+            )
         if "batch_norm" in self.method_options:
             raise RunError(
                 "configuration: expected batch_norm as a separate setting, got it in "

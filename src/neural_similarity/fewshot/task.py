@@ -14,6 +14,7 @@ from ..data.loader import Loader
 from ..errors import RunError
 from ..train.build import build_similarity
 from ..train.distributed import World
+from ..train.ingredients.losses import l1_on_similarity
 from ..train.loop import Callback, carry_out
 from ..train.start import check_images, check_same_network
 from ..train.task import Batches
@@ -111,7 +112,7 @@ class FewShotTask:
         return self.method.trains_on == "both"  # the head has a part for each
 
     def network(self) -> nn.Module:
-        return _Loss(self.model, self.method)
+        return _Loss(self.model, self.method, self.config.similarity_l1)
 
     def freeze(self, frozen: bool) -> None:
         """Do nothing: a method itself freezes what it does not train."""
@@ -227,12 +228,13 @@ def _take_head(network: FewShotNetwork, source: FewShotRun) -> bool:
 class _Loss(nn.Module):
     """The loss of a method as a module; errors are not counted."""
 
-    def __init__(self, network: FewShotNetwork, method: Method) -> None:
+    def __init__(self, network: FewShotNetwork, method: Method, similarity_l1: float) -> None:
         super().__init__()
-        self.network, self.method = network, method
+        self.network, self.method, self.similarity_l1 = network, method, similarity_l1
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, None]:
-        return self.method.loss(self.network, as_batch(batch)), None
+        with l1_on_similarity(self.network, self.similarity_l1) as penalised:
+            return penalised(self.method.loss(self.network, as_batch(batch))), None
 
 
 def _check_source(

@@ -42,7 +42,6 @@ class TrainConfig(Settings):
         0.0, "added to each probability before the logarithm: 0.0001 bounds the loss at 9.2"
     )
     filter_orthogonality: float = setting(0.0, "penalty on non-orthogonal filters")
-    similarity_l1: float = setting(0.0, "L1 penalty on M, static or predicted")
     pixels: str = setting(
         "normalised", "pixel values: normalised (by the data), centred (-1 to 1) or raw (0 to 255)"
     )
@@ -65,15 +64,9 @@ class TrainConfig(Settings):
         ):
             _check.known_name("configuration", name, getattr(self, name), choices)
         self.at_least(
-            0, "workers", "filter_orthogonality", "similarity_l1", "similarity_epochs",
-            "loss_floor", "color_noise",
-        )  # fmt: skip
-        for name in ("similarity_l1", "similarity_epochs"):
-            if getattr(self, name) and self.similarity == "none":
-                raise RunError(
-                    f"configuration: expected a similarity with {name}, got none. Set similarity, "
-                    f"or leave {name} out."
-                )
+            0, "workers", "filter_orthogonality", "similarity_epochs", "loss_floor", "color_noise"
+        )
+        self.need_similarity("similarity_l1", "similarity_epochs")
         if self.similarity_epochs and self.from_run is None:
             raise RunError(
                 "configuration: expected from_run with similarity_epochs, got none. The other "

@@ -100,6 +100,7 @@ class Settings:
         "regular expression for the layers with a similarity; default: those that the network "
         "specifies",
     )
+    similarity_l1: float = setting(0.0, "L1 penalty on M, static or predicted")
 
     epochs: float = setting(30.0, "passes over the training images")
     steps: int | None = setting(None, "number of training steps, instead of epochs")
@@ -160,7 +161,7 @@ class Settings:
             _check.known_name("configuration", name, getattr(self, name), choices)
         self.at_least(0, "grad_clip", "weight_decay", "predictor_decay", "similarity_decay",
                       "filter_decay", "norm_decay", "checkpoint_minutes", "momentum",
-                      "seed")  # fmt: skip
+                      "seed", "similarity_l1")  # fmt: skip
         self.at_least(1, "batch_size", "eval_every", "log_every", "threads", "similarity_groups")
         self.above(0, "steps", "lr", "image_size", "hidden", "norm_eps")
         self.shares("norm_momentum", "predictor_momentum")
@@ -189,6 +190,15 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise RunError(f"configuration: expected {name} from 0 to 1, got {value}.")
+
+    def need_similarity(self, *names: str) -> None:
+        """Raise if one of these settings is set, and the network has no similarity."""
+        for name in names:
+            if getattr(self, name) and self.similarity_kind() == "none":
+                raise RunError(
+                    f"configuration: expected a similarity with {name}, got none. Set similarity, "
+                    f"or leave {name} out."
+                )
 
     @property
     def learning_rate(self) -> float:

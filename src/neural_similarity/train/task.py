@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from ..convert import filter_orthogonality_penalty, keep_predictions, similarity_penalty
+from ..convert import filter_orthogonality_penalty
 from ..errors import RunError
 from .build import Data, build_data, build_model
 from .config import TrainConfig
 from .distributed import World
 from .evaluate import evaluate
-from .ingredients.losses import classification_loss
+from .ingredients.losses import classification_loss, l1_on_similarity
 from .runs import Run
 from .start import begin_with, check_source, freeze
 
@@ -118,11 +117,11 @@ class _Classifier(nn.Module):
 
     def forward(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         config = self.config
-        with keep_predictions(self.model) if config.similarity_l1 else nullcontext():
+        with l1_on_similarity(self.model, config.similarity_l1) as penalised:
             scores = self.model(images)
-            loss = classification_loss(scores, labels, config.label_smoothing, config.loss_floor)
-            if config.similarity_l1:
-                loss = loss + similarity_penalty(self.model, l1=config.similarity_l1)
+            loss = penalised(
+                classification_loss(scores, labels, config.label_smoothing, config.loss_floor)
+            )
         if config.filter_orthogonality:
             loss = loss + filter_orthogonality_penalty(self.model, config.filter_orthogonality)
         return loss, (scores.detach().argmax(1) != labels).float().mean()

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["list_settings", "new_folder", "wanted_settings"]
 
+_OTHER_NAMES = {"from": "predictor"}  # M is predicted from the image, the pixel or the patch
+
 
 def wanted_settings(file: Path | None, options: dict[str, Any], sets: list[str]) -> dict[str, Any]:
     """Settings of the file, the options and ``--set``; later ones take precedence."""
@@ -20,7 +22,8 @@ def wanted_settings(file: Path | None, options: dict[str, Any], sets: list[str])
 
     settings = {} if file is None else read_settings(file)
     settings = merge_settings(settings, ((k, v) for k, v in options.items() if v is not None))
-    return merge_settings(settings, map(parse_setting, sets))
+    words = (parse_setting(text) for text in sets)
+    return merge_settings(settings, ((_OTHER_NAMES.get(name, name), of) for name, of in words))
 
 
 def new_folder(name: str) -> Path:

@@ -1,11 +1,16 @@
-"""The loss of classification."""
+"""The loss of classification, and a penalty on M for any loss."""
 
 from __future__ import annotations
 
-import torch.nn.functional as F
-from torch import Tensor
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-__all__ = ["classification_loss"]
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...convert import keep_predictions, similarity_penalty
+
+__all__ = ["classification_loss", "l1_on_similarity"]
 
 
 def classification_loss(
@@ -37,3 +42,16 @@ def classification_loss(
     logarithms = (scores.float().softmax(1) + floor).log()
     of_label = logarithms.gather(1, labels[:, None]).squeeze(1)
     return -((1 - smoothing) * of_label + smoothing * logarithms.mean(1)).mean()
+
+
+@contextmanager
+def l1_on_similarity(model: nn.Module, weight: float) -> Iterator[Callable[[Tensor], Tensor]]:
+    """A function that adds an L1 penalty on M, static or predicted, to a loss.
+
+    The loss comes from one forward pass inside the context.
+    """
+    if not weight:
+        yield lambda loss: loss
+        return
+    with keep_predictions(model):
+        yield lambda loss: loss + similarity_penalty(model, l1=weight)
