@@ -101,6 +101,10 @@ def contestants(
         if (deformable := load_deform_conv2d()) is not None:
             functions["deform_conv2d, no offset"] = deformable
     runs = {name: step(direction, function, tensors) for name, function in functions.items()}
+    if "groups" in kind:
+        input, weight, similarity = tensors
+        one = (input, weight, similarity[:, :TAPS].contiguous())
+        runs["neural-similarity, one group"] = step(direction, ours, one)
     runs["neural-similarity, pure"] = dispatch.only("panels")(runs["neural-similarity, pure"])
     return runs
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import pytest
 import torch
 from support.cases import Geometry
-from support.fast_cases import BACKWARD, FORMATS, FORWARD, same
+from support.fast_cases import FORMATS, equals_reference
 from torch import Tensor
-
-from neural_similarity.ops.similarity_conv import reference
 
 TILES = {
     "one vector, whole": Geometry(3, 37, 16, (7, 9), (3, 3), padding=(1, 1)),
@@ -69,18 +67,7 @@ def test_several_threads_equal_the_reference(name: str, span: str) -> None:
 
 def check(name: str, span: str, layout: torch.memory_format, dtype: torch.dtype) -> None:
     case = TILES[name]
-    (*leaves, gy), groups = operands(case, span, layout)
-    settings = case.stride, case.padding, case.dilation, case.groups, groups
-    for leaf in leaves:
-        leaf.requires_grad_()
-    y = reference.similarity_conv2d(*leaves, *settings)
-    expected = [y.detach(), *torch.autograd.grad(y, leaves, gy)]
-    ours = [tensor.detach().to(dtype) for tensor in (*leaves, gy)]
-    found = [
-        FORWARD(*ours[:3], *settings),
-        *BACKWARD(ours[3], *ours[:3], *settings, [True] * 3),
-    ]
-    # Sums of up to some thousand products of numbers around one, relative to the largest sum.
-    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
-    for one, truth in zip(found, expected, strict=True):
-        same(one, truth, tolerance)
+    tensors, groups = operands(case, span, layout)
+    equals_reference(
+        tensors, (case.stride, case.padding, case.dilation, case.groups, groups), dtype
+    )

@@ -83,3 +83,24 @@ def same(found: Tensor, expected: Tensor, tolerance: float) -> None:
     scale = expected.abs().max().clamp(min=1e-30) if expected.numel() else 1.0
     error = (found.double() - expected.double()).abs() / scale
     assert not error.numel() or error.max() <= tolerance, error.max()
+
+
+def equals_reference(tensors: list[Tensor], settings: tuple[Any, ...], dtype: torch.dtype) -> None:
+    """The operator in ``dtype`` and its gradients, compared with the reference in float64.
+
+    ``tensors`` are input, weight, similarity and the output's gradient, in float64.
+    """
+    *leaves, gy = tensors
+    for leaf in leaves:
+        leaf.requires_grad_()
+    y = reference.similarity_conv2d(*leaves, *settings)
+    expected = [y.detach(), *torch.autograd.grad(y, leaves, gy)]
+    ours = [tensor.detach().to(dtype) for tensor in tensors]
+    found = [
+        FORWARD(*ours[:3], *settings),
+        *BACKWARD(ours[3], *ours[:3], *settings, [True] * 3),
+    ]
+    # Sums of up to some thousand products of numbers around one, relative to the largest sum.
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+    for one, truth in zip(found, expected, strict=True):
+        same(one, truth, tolerance)

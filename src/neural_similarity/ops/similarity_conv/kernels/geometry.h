@@ -88,10 +88,13 @@ Tensor gradient_memory(const Geometry& g, const Tensor& similarity) {
 }
 
 // A tap has a factor per group of channels. Groups narrower than a vector would leave part of it
-// empty, so their factors are repeated for every channel, and multiplied element by element.
-int64_t lanes_of(int64_t channels, int64_t groups, int64_t element_size) {
+// empty, so their factors are repeated for every channel, and multiplied element by element. The
+// loops of a panel can also work with half a vector.
+int64_t lanes_of(const Geometry& g, int64_t groups, int64_t element_size) {
   const int64_t width = Vec<float>::size() * sizeof(float) / element_size;
-  return groups > 1 && channels / groups < width ? channels : groups;
+  const int64_t each = g.channels / groups;
+  const bool narrow = each < width && (each != width / 2 || g.depthwise());
+  return groups > 1 && narrow ? g.channels : groups;
 }
 
 int64_t output_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation) {
@@ -137,7 +140,7 @@ Geometry geometry_of(const Tensor& input, const Tensor& weight, const Tensor& si
   g.dense = g.taps_last && similarity.permute(taps_last_axes(similarity)).is_contiguous();
   g.similarity_groups = similarity_groups;
   g.factor_h = similarity.size(-2), g.factor_w = similarity.size(-1);
-  g.lanes = lanes_of(g.channels, similarity_groups, input.element_size());
+  g.lanes = lanes_of(g, similarity_groups, input.element_size());
   TORCH_CHECK(similarity_groups > 0 && g.channels % similarity_groups == 0 &&
                   (groups % similarity_groups == 0 || similarity_groups % groups == 0),
               "similarity_groups do not fit the channels and groups");

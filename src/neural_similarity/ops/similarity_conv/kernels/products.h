@@ -130,6 +130,34 @@ void product(Left<T> a, int64_t rows, const T* b, int64_t b_row, int64_t depth, 
   }
 }
 
+// Fewer elements than a vector of the processor has, a power of two.
+template <typename T, int count>
+struct Some {
+  typedef T type __attribute__((vector_size(count * sizeof(T))));
+
+  static type load(const T* from) {
+    type values;
+    __builtin_memcpy(&values, from, sizeof values);
+    return values;
+  }
+  static void store(type values, T* to) { __builtin_memcpy(to, &values, sizeof values); }
+
+  static T sum(type values) {
+    if constexpr (count == 1) {
+      return values[0];
+    } else {
+      using Half = Some<T, count / 2>;
+      typename Half::type halves[2];
+      __builtin_memcpy(halves, &values, sizeof values);
+      return Half::sum(halves[0] + halves[1]);
+    }
+  }
+};
+
+// The elements of half a vector: channels of a group that are too few for a whole one.
+template <typename T>
+using Half = Some<T, Vec<T>::size() / 2>;
+
 // The loops below run over the channels of a tap. Their size is an integer, or, for the few
 // channels of an image, a constant, which lets the compiler unroll them.
 
@@ -143,6 +171,10 @@ inline void scaled(T* out, T scale, const T* x, Size size) {
   for (; i + width <= size; i += width) {
     (factor * Vec<T>::loadu(x + i)).store(out + i);
   }
+  if (i + width / 2 <= size) {
+    Half<T>::store(scale * Half<T>::load(x + i), out + i);
+    i += width / 2;
+  }
   for (; i < size; ++i) {
     out[i] = scale * x[i];
   }
@@ -151,30 +183,17 @@ inline void scaled(T* out, T scale, const T* x, Size size) {
 // The three channels of an image in a vector of four. The fourth element is the first one of the
 // next tap: it is written too, and overwritten right after.
 template <typename T>
-struct ThreeOf;
-template <>
-struct ThreeOf<float> {
-  typedef float type __attribute__((vector_size(4 * sizeof(float))));
-};
-template <>
-struct ThreeOf<double> {
-  typedef double type __attribute__((vector_size(4 * sizeof(double))));
-};
-template <typename T>
-using Three = typename ThreeOf<T>::type;
+using Three = typename Some<T, 4>::type;
 
 template <typename T>
 inline Three<T> three(const T* from) {
-  Three<T> values;
-  __builtin_memcpy(&values, from, sizeof values);
-  return values;
+  return Some<T, 4>::load(from);
 }
 
 // The scale is a number, or one for each channel.
 template <typename T, typename Scale>
 inline void scaled_three(T* out, Scale scale, const T* x) {
-  const Three<T> values = three(x) * scale;
-  __builtin_memcpy(out, &values, sizeof values);
+  Some<T, 4>::store(three(x) * scale, out);
 }
 
 // One tap backward as in reverse_tap, from the gradient `upper` of scale * x, without that of x.
@@ -304,6 +323,17 @@ inline T reverse_tap(T* g, T scale, const T* x, T* gx, bool replace, Size size) 
     }
   }
   T sum = size >= width ? sum_of(lanes) : T(0);
+  if (i + width / 2 <= size) {
+    const auto gradient = Half<T>::load(g + i), value = Half<T>::load(x + i);
+    sum += Half<T>::sum(gradient * value);
+    if (gx) {
+      Half<T>::store(Half<T>::load(gx + i) + scale * gradient, gx + i);
+    }
+    if (replace) {
+      Half<T>::store(scale * value, g + i);
+    }
+    i += width / 2;
+  }
   for (; i < size; ++i) {
     const T gradient = g[i], value = x[i];
     sum += gradient * value;
