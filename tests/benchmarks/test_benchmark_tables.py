@@ -195,8 +195,15 @@ def test_the_document_has_the_ratios_with_avx_512():
         tables = measured(section, "results/avx512")
         for kind in kinds:
             ways = ("forward", "forward and backward")
-            means = (tables[f"{kind}, {way}, geometric mean over the shapes"] for way in ways)
+            means = [tables[f"{kind}, {way}, geometric mean over the shapes"] for way in ways]
             assert f"| {kind} | {' | '.join(ratio(of[ours]) for of in means)} |" in text
+            if "groups" in kind:
+                one = "neural-similarity, one group"
+                forward, both = (of[ours]["ratio"] / of[one]["ratio"] for of in means)
+                words = (
+                    f"take {forward:.2f} times as long as one group forward, and {both:.2f} times"
+                )
+                assert words in " ".join(text.split())
 
 
 def test_the_networks_of_wide_step_are_those_of_table_6():
