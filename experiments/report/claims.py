@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .. import markdown
 from ..tables.registry import TABLES
-from .cells import signed
+from .cells import NONE, signed
 from .comparison import Comparison, compare
 from .row_results import RowResults, shots_of
 
@@ -114,14 +114,28 @@ separated in the claim's favour, over several seeds. Contradicted: at least one,
 separated against it; nothing is corrected for their number. Open: anything else, such as too few
 seeds. With one seed the interval is over its episodes, and decides nothing.
 """
+_TRAINED_LONGER = """
+The last column has the same differences at the budget `long`, which is nearer to the published
+training. It does not count in the verdict, but shows how much a difference depends on the budget.
+"""
 
 
-def claims_text(tables: Tables) -> Iterator[str]:
-    """A section with a line for every claim."""
-    rows = [[claim.words, _verdict(claim, tables), _numbers(claim, tables)] for claim in CLAIMS]
+def claims_text(tables: Tables, at_length: Tables | None = None) -> Iterator[str]:
+    """A section with a line for every claim; ``at_length`` has results of the long budget."""
+    columns = [
+        ["claim", *(claim.words for claim in CLAIMS)],
+        ["verdict", *(_verdict(claim, tables) for claim in CLAIMS)],
+        ["ours", *(_numbers(claim, tables) for claim in CLAIMS)],
+    ]
+    introduction = _INTRODUCTION
+    if at_length:
+        longer = ("<br>".join(_differences(claim, at_length).values()) or NONE for claim in CLAIMS)
+        columns.append(["trained longer", *longer])
+        introduction += _TRAINED_LONGER
+    head, *rows = zip(*columns, strict=True)
     yield "## The paper's claims"
-    yield markdown.paragraph(_INTRODUCTION)
-    yield markdown.table(("claim", "verdict", "ours"), rows)
+    yield markdown.paragraph(introduction)
+    yield markdown.table(head, rows)
 
 
 def judge(claim: Claim, tables: Tables) -> bool | None:
@@ -153,16 +167,8 @@ def _measurements(claim: Claim, tables: Tables) -> Iterator[str]:
                     counts = f"{len(row.diverged)} of {len(row.by_seed)}"
                     yield f"{_title(row)}: {counts} seeds diverged"
         return
-    differences: dict[tuple[str, str, str], list[str]] = {}
-    for pair, of in _compared(claim, tables):
-        if of.difference is not None:
-            number = signed(of.difference, brief=True)
-            bold = "**" * (_answer(claim, of) is False)
-            differences.setdefault(pair, []).append(f"{bold}{number}{bold}")
-    for pair, numbers in differences.items():
-        table, *names = pair
-        titles = " vs. ".join(_title(tables[table][name]) for name in names)
-        yield f"{_data(table)}: {titles}, {' and '.join(numbers)}{_seeds(pair, tables)}"
+    differences = _differences(claim, tables)
+    yield from differences.values()
     missing = [pair for pair in claim.pairs if pair not in differences]
     shapeless = [
         pair for pair in missing
@@ -172,6 +178,22 @@ def _measurements(claim: Claim, tables: Tables) -> Iterator[str]:
         yield f"{_data(table)}: {_title(tables[table][name])}, no tap was switched off"
     if not_run := len(missing) - len(shapeless):
         yield f"{not_run} of {len(claim.pairs)} comparisons not run"
+
+
+def _differences(claim: Claim, tables: Tables) -> dict[tuple[str, str, str], str]:
+    """A line for every comparison that was run, by its rows."""
+    numbers: dict[tuple[str, str, str], list[str]] = {}
+    for pair, of in _compared(claim, tables):
+        if of.difference is not None:
+            number = signed(of.difference, brief=True)
+            bold = "**" * (_answer(claim, of) is False)
+            numbers.setdefault(pair, []).append(f"{bold}{number}{bold}")
+    lines = {}
+    for pair, of_pair in numbers.items():
+        table, *names = pair
+        titles = " vs. ".join(_title(tables[table][name]) for name in names)
+        lines[pair] = f"{_data(table)}: {titles}, {' and '.join(of_pair)}{_seeds(pair, tables)}"
+    return lines
 
 
 def _title(row: RowResults) -> str:

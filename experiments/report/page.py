@@ -70,7 +70,7 @@ def page_text(
             f"report`: do not edit it."
         ),
         _COMMANDS.strip(),
-        *claims_text(tables),
+        *claims_text(tables, at_length),
         *equal_cost,
     ]
     for name in ON_PAGE:

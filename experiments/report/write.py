@@ -150,7 +150,7 @@ class Report:
                 f"edit it. Budget `{self.budget}` ({BUDGETS[self.budget]})."
             ),
             markdown.paragraph(HOW_TO_READ),
-            *claims_text(tables),
+            *claims_text(tables, self._at_length()),
         ]
         for name, rows in tables.items():
             parts.append(full_text(TABLES[name], rows, self.budget))

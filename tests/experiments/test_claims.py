@@ -89,3 +89,15 @@ def test_the_section_names_every_claim():
     text = "\n".join(claims_text(_rows("table4", cnn=[20.0])))
     assert all(claim.words in text for claim in CLAIMS)
     assert "not run" in text
+
+
+def test_results_of_longer_training_stand_beside_the_verdict_and_do_not_count():
+    short = _rows("table4", static_diagonal=[19.0, 19.1, 18.9], cnn=[20.0, 20.05, 19.95])
+    longer = _rows("table4", static_diagonal=[8.0], cnn=[7.0])
+    claim = CLAIMS[0].words
+    lines = "\n".join(claims_text(short, longer)).splitlines()
+    assert "| claim | verdict | ours | trained longer |" in lines
+    *_, numbers, beside, _ = next(line for line in lines if claim in line).split("|")
+    assert "CIFAR-10: Static NSN w/ DNS vs. Baseline CNN, −1.00 ± " in numbers
+    assert beside == " CIFAR-10: Static NSN w/ DNS vs. Baseline CNN, +1.00 (one seed) "
+    assert "trained longer" not in "\n".join(claims_text(short))
