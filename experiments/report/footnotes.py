@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 
 from ..tables.base import SEEDS, Table
 from .origins import origins
@@ -26,6 +27,8 @@ def footnotes(table: Table, rows: Mapping[str, RowResults], budget: str) -> Iter
     if table.metric == "accuracy":
         yield from _fewer_episodes(rows, table.baseline)
         yield from _tested_weights(rows, of_all=budget == "long")
+        if budget == "long":
+            yield from _late_validations(rows)
     yield from _taps_off(rows)
     yield from _incomplete(rows)
     yield from _changed(rows)
@@ -61,6 +64,23 @@ def _tested_weights(rows: Mapping[str, RowResults], of_all: bool) -> Iterator[st
                 f"`{name}` was tested with the weights that did best on the validation classes: "
                 f"those after steps {shares}."
             )
+
+
+def _late_validations(rows: Mapping[str, RowResults]) -> Iterator[str]:
+    """Whether accuracy on the validation classes was still rising when training ended."""
+    late = []
+    for name, row in rows.items():
+        for record in row.finished.values():
+            errors = record["metrics"].get("eval", {}).get("error", ())
+            if quarter := len(errors) // 4:
+                parts = (errors[-2 * quarter : -quarter], errors[-quarter:])
+                before, last = (100 * (1 - fmean(part)) for part in parts)
+                late.append(f"`{name}` {before:.1f} and {last:.1f}")
+    if late:
+        yield (
+            f"Mean accuracy on the validation classes in the third and the last quarter of "
+            f"training, in %: {', '.join(late)}."
+        )
 
 
 def _taps_off(rows: Mapping[str, RowResults]) -> Iterator[str]:

@@ -15,10 +15,10 @@ def results(tmp_path):
     return tmp_path / "results"
 
 
-def notes_of(results, name: str) -> str:
+def notes_of(results, name: str, budget: str = "short") -> str:
     """All notes of a table."""
     table = TABLES[name]
-    return "\n".join(footnotes(table, read_table(table, results, "short"), "short"))
+    return "\n".join(footnotes(table, read_table(table, results, budget), budget))
 
 
 def test_taps_that_kernel_shapes_switched_off(results):
@@ -71,3 +71,12 @@ def test_weights_of_an_early_step_are_named(results):
     assert "`maml` was tested with the weights that did best" in notes
     assert "those after steps 50 of 200." in notes
     assert "`finetune` was tested with" not in notes
+
+
+def test_long_training_says_whether_validation_was_still_rising(results):
+    file = keep_tests(results, "finetune", 0, [[0.5], [0.5]], budget="long")
+    errors = [0.9, 0.8, 0.5, 0.45, 0.42, 0.4, 0.35, 0.36]
+    change(file, metrics={"eval": {"step": list(range(8)), "error": errors}})
+    keep_tests(results, "proto", 0, [[0.5], [0.5]], budget="long")  # too few validations
+    sentence = "third and the last quarter of training, in %: `finetune` 59.0 and 64.5."
+    assert sentence in notes_of(results, "table6", "long")
