@@ -91,6 +91,14 @@ def test_methods_share_one_backbone(tmp_path):
             assert ours.equal(theirs)
 
 
+def test_a_network_that_trains_a_similarity_is_not_the_plain_one(tmp_path):
+    """Except for ``static``, whose M does not move in training."""
+    plan = plan_runs(configs("finetune", "ridge", "static", similarity="static"), tmp_path / "all")
+    assert order(plan) == [("finetune", None), ("ridge", None), ("static", None)]
+    penalised = plan_runs(configs("finetune", similarity="static", similarity_l1=0.1), tmp_path)
+    assert [run.config.similarity_l1 for run in penalised] == [0.1]
+
+
 def test_a_stopped_plan_goes_on_and_repeats_nothing(tmp_path):
     folder = tmp_path / "all"
     plan = plan_runs(configs("finetune", "nearest", "meta_static"), folder)

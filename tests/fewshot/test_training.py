@@ -44,12 +44,19 @@ def test_an_l1_penalty_is_added_to_the_loss_of_images():
         task = FewShotTask(FewShotRun(Path(), config), World())
         losses.append(task.network()(*next(task.batches.epoch()))[0].item())
     assert losses[1] - losses[0] == pytest.approx(0.01 * 18, rel=1e-4)
-    for method, message in (
-        ("proto", "expected a similarity with similarity_l1, got none"),
-        ("meta_static", "expected a method that learns from images with similarity_l1, got 'meta_"),
-    ):
-        with pytest.raises(ns.RunError, match=message):
-            replace(SMALL, method=method, similarity_l1=0.01)
+
+
+@pytest.mark.parametrize(
+    ("method", "got"),
+    [
+        ("proto", "a similarity with similarity_l1, got none"),
+        ("meta_static", "a method that trains the similarity on images .* got 'meta_static'"),
+        ("static", "a method that trains the similarity on images .* got 'static'"),
+    ],
+)
+def test_an_l1_penalty_that_would_do_nothing_is_refused(method, got):
+    with pytest.raises(ns.RunError, match=f"expected {got}"):
+        replace(SMALL, method=method, similarity_l1=0.01)
 
 
 def test_patience_ends_training_also_of_a_run_that_was_killed(tmp_path, monkeypatch):

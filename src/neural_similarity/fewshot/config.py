@@ -87,19 +87,20 @@ class FewShotConfig(Settings):
                 "are left for validation. Leave patience out, or train on 'train'."
             )
         self.at_least(2, "val_episodes")  # an interval needs two
-        self.need_similarity("similarity_l1")
-        if self.similarity_l1 and self.build_method().trains_on != "images":
-            raise RunError(
-                f"configuration: expected a method that learns from images with similarity_l1, got "
-                f"{self.method!r}. Others predict M several times per step. Leave similarity_l1 "
-                f"out."
-            )
         if "batch_norm" in self.method_options:
             raise RunError(
                 "configuration: expected batch_norm as a separate setting, got it in "
                 "method_options. Set batch_norm instead."
             )
-        needed = self.build_method().similarity
+        self.need_similarity("similarity_l1")
+        method = self.build_method()
+        if self.similarity_l1 and not (method.trains_on == "images" and method.trains_similarity):
+            raise RunError(
+                f"configuration: expected a method that trains the similarity on images with "
+                f"similarity_l1, got {self.method!r}. The penalty is part of that loss. Leave "
+                f"similarity_l1 out."
+            )
+        needed = method.similarity
         if needed != "none" and self.similarity not in ("method", needed):
             raise RunError(
                 f"configuration: expected similarity {needed!r} for {self.method!r}, got "

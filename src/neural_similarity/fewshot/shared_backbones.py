@@ -133,8 +133,8 @@ def _is_plain(config: FewShotConfig) -> bool:
     """Whether training yields a plain network with a linear classifier, whatever tests do later."""
     method = type(config.build_method())
     usual = method.loss is Method.loss and method.head is Method.head
-    plain = config.similarity_kind() != "dynamic" and config.backbone is None
-    return method.trains_on == "images" and usual and plain
+    plain = config.similarity_kind() == "none" or not method.trains_similarity
+    return method.trains_on == "images" and usual and plain and config.backbone is None
 
 
 def _starts_plain(config: FewShotConfig) -> bool:

@@ -66,6 +66,8 @@ class Method(ABC):
     trains_on: ClassVar[TrainsOn] = "episodes"
     similarity: ClassVar[Literal["none", "static", "dynamic"]] = "none"
     """Which similarity ``create_model`` should give the backbone."""
+    trains_similarity: ClassVar[bool] = True
+    """Whether training on base classes changes the backbone's similarity, if it has one."""
     starts_from: ClassVar[str | None] = None
     """The method whose trained backbone :meth:`build` takes; None starts from scratch."""
     needs_base_classifier: ClassVar[bool] = False

@@ -33,6 +33,7 @@ class Static(TunedClassifier):
     name: ClassVar[str] = "static"
     trains_on: ClassVar[Literal["images", "episodes"]] = "images"
     similarity: ClassVar[Literal["none", "static", "dynamic"]] = "static"
+    trains_similarity: ClassVar[bool] = False
     episodes_at_a_time: ClassVar[int] = 16  # tuned together
 
     @property
