@@ -142,6 +142,14 @@ def test_any_number_of_threads(threads: int, name: str) -> None:
         assert torch.equal(one, again)
 
 
+def test_no_groups_are_an_error_and_not_a_crash() -> None:
+    if (kernels := compiled.load()) is None:
+        pytest.skip("no compiler")
+    case = CASES["single"]
+    with pytest.raises(RuntimeError):
+        kernels.forward(*operands(case), *settings(case)[:-1], 0)
+
+
 def test_several_threads_at_once(path: str) -> None:
     case = CASES["wide"]
     ours = operands(case)

@@ -91,10 +91,13 @@ Tensor gradient_memory(const Geometry& g, const Tensor& similarity) {
 // empty, so their factors are repeated for every channel, and multiplied element by element. The
 // loops of a panel can also work with half a vector.
 int64_t lanes_of(const Geometry& g, int64_t groups, int64_t element_size) {
+  if (groups <= 1) {
+    return groups;
+  }
   const int64_t width = Vec<float>::size() * sizeof(float) / element_size;
   const int64_t each = g.channels / groups;
   const bool narrow = each < width && (each != width / 2 || g.depthwise());
-  return groups > 1 && narrow ? g.channels : groups;
+  return narrow ? g.channels : groups;
 }
 
 int64_t output_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation) {
