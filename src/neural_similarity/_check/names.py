@@ -41,8 +41,10 @@ def new_name(where: str, name: str, definition: object, registry: Mapping[str, o
 def only_choices(where: str, why: str, **options: tuple[object, object]) -> None:
     """Raise unless each option, ``(value, only choice)``, has the only value that is supported."""
     for what, (value, only) in options.items():
-        if value != only:
-            raise ShapeError(f"{where}: expected {what} {only!r}, got {value!r}. {why}")
+        if type(value) is not type(only) or value != only:
+            raise ShapeError(
+                f"{where}: expected {what} {only!r}, got {value!r}. {why} Leave {what} out."
+            )
 
 
 def _identity(definition: Any) -> object:

@@ -250,8 +250,25 @@ BAD = {
     ),
     "another form": (
         lambda: family.PixelAdaptiveConv2d(3, 4, 3, kernel_type="inv_2_0.5"),
-        "expected kernel_type 'gaussian', got 'inv_2_0.5'",
+        "expected kernel_type 'gaussian', got 'inv_2_0.5'. .* Leave kernel_type out",
     ),
+    "true for a number": (
+        lambda: family.SpatialAttentionConv2d(4, 6, 3, kernel_num=True),
+        "expected kernel_num 1, got True",
+    ),
+    "native implementation": (
+        lambda: family.PixelAdaptiveConv2d(3, 4, 3, native_impl=True),
+        "expected native_impl False, got True",
+    ),
+    "groups in the place of the bias": (
+        lambda: family.PixelAdaptiveConv2d(4, 8, 3, 1, 1, 1, 2),
+        "expected bias to be true or false, got 2",
+    ),
+    "two numbers of heads": (
+        lambda: family.LocalAttention2d(4, 12, 3, heads=2, groups=3),
+        "expected heads or groups, got heads=2 and groups=3",
+    ),
+    "no heads": (lambda: family.LocalAttention2d(4, 12, 3, heads=0), "heads to be a whole number"),
     "bias in the place of the groups": (
         lambda: family.ModulatedConv2d(4, 6, 3, 1, 1, 1, 1, False),
         "expected deform_groups to be a whole number of at least 1, got False",

@@ -38,10 +38,11 @@ class LocalAttention2d(nn.Module):
         kernel_size: odd.
         padding: zeros around the image; None means half the kernel, 3 for a kernel of 7.
         stride, dilation: of the windows.
-        heads: they divide O into parts of an even width.
+        heads: they divide O into parts of an even width; 8 unless given.
         bias: whether the three projections have one. Keys and values outside the image are zero
             even then.
-        groups: what the usual implementation calls the heads; it takes precedence.
+        groups: what the usual implementation calls the heads. Its defaults are 1 head and no
+            padding.
 
     Cost in multiply-adds: ``C·O`` per pixel for each of key and value, and per output position
     ``C·O`` for the query, ``2·K·O`` for scores and sum, ``(kh + kw)·O/2`` for the embeddings.
@@ -58,7 +59,7 @@ class LocalAttention2d(nn.Module):
         kernel_size: int | tuple[int, int] = 7,
         stride: int | tuple[int, int] = 1,
         padding: int | tuple[int, int] | None = None,
-        heads: int = 8,
+        heads: int | None = None,
         bias: bool = False,
         *,
         dilation: int | tuple[int, int] = 1,
@@ -69,7 +70,12 @@ class LocalAttention2d(nn.Module):
         where = type(self).__name__
         _check.whole_numbers(where, in_channels=in_channels, out_channels=out_channels)
         _check.true_or_false(where, bias=bias)
-        heads = heads if groups is None else groups
+        if None not in (heads, groups) and heads != groups:
+            raise ShapeError(
+                f"{where}: expected heads or groups, got heads={heads} and groups={groups}. They "
+                f"are two names of one number. Leave one of them out."
+            )
+        heads = next((number for number in (heads, groups) if number is not None), 8)
         _check.divisor(where, "heads", heads, out_channels, "out_channels")
         width = out_channels // heads
         if width % 2:

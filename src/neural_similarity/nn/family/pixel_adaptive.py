@@ -33,8 +33,8 @@ class PixelAdaptiveConv2d(nn.Conv2d):
         in_channels, out_channels, kernel_size, stride, padding, dilation, bias, groups,
             padding_mode: as in :class:`torch.nn.Conv2d`, but in the order of the authors' code. The
             kernel is odd, and the guide is padded as the input is.
-        kernel_type, smooth_kernel_type, shared_filters, filler: only the defaults of the authors'
-            code are supported.
+        kernel_type, smooth_kernel_type, shared_filters, filler, native_impl: only the defaults of
+            the authors' code are supported.
         normalize_kernel: divide K by its sum over the taps inside the image.
 
     ``weight`` and ``bias`` have their stock keys, so a checkpoint of a plain convolution loads.
@@ -64,13 +64,14 @@ class PixelAdaptiveConv2d(nn.Conv2d):
         normalize_kernel: bool = False,
         shared_filters: bool = False,
         filler: str = "uniform",
+        native_impl: bool = False,
         *,
         groups: int = 1,
         **kwargs: Any,
     ) -> None:
         where = type(self).__name__
         _check.odd_kernel(where, pair(kernel_size))
-        _check.true_or_false(where, normalize_kernel=normalize_kernel)
+        _check.true_or_false(where, bias=bias, normalize_kernel=normalize_kernel)
         _check.only_choices(
             where,
             "Other forms of the authors' code are not supported.",
@@ -78,6 +79,7 @@ class PixelAdaptiveConv2d(nn.Conv2d):
             smooth_kernel_type=(smooth_kernel_type, "none"),
             shared_filters=(shared_filters, False),
             filler=(filler, "uniform"),
+            native_impl=(native_impl, False),
         )
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
