@@ -129,7 +129,7 @@ def claims_text(tables: Tables, at_length: Tables | None = None) -> Iterator[str
     ]
     introduction = _INTRODUCTION
     if at_length:
-        longer = ("<br>".join(_differences(claim, at_length).values()) or NONE for claim in CLAIMS)
+        longer = (_at_length(claim, at_length) for claim in CLAIMS)
         columns.append(["trained longer", *longer])
         introduction += _TRAINED_LONGER
     head, *rows = zip(*columns, strict=True)
@@ -156,6 +156,13 @@ def _verdict(claim: Claim, tables: Tables) -> str:
 def _numbers(claim: Claim, tables: Tables) -> str:
     lines = [*_measurements(claim, tables)] or ["not run"]
     return "<br>".join([*lines, claim.caveat] if claim.caveat else lines)
+
+
+def _at_length(claim: Claim, tables: Tables) -> str:
+    """The differences at the long budget; nothing is bold, because they decide nothing."""
+    if claim.stable:
+        return NONE
+    return "<br>".join(_differences(claim, tables).values()).replace("**", "") or NONE
 
 
 def _measurements(claim: Claim, tables: Tables) -> Iterator[str]:

@@ -70,12 +70,13 @@ def _late_validations(rows: Mapping[str, RowResults]) -> Iterator[str]:
     """Whether accuracy on the validation classes was still rising when training ended."""
     late = []
     for name, row in rows.items():
-        for record in row.finished.values():
+        for seed, record in row.finished.items():
             errors = record["metrics"].get("eval", {}).get("error", ())
             if quarter := len(errors) // 4:
                 parts = (errors[-2 * quarter : -quarter], errors[-quarter:])
                 before, last = (100 * (1 - fmean(part)) for part in parts)
-                late.append(f"`{name}` {before:.1f} and {last:.1f}")
+                of_several = f" (seed {seed})" if len(row.finished) > 1 else ""
+                late.append(f"`{name}`{of_several} {before:.1f} and {last:.1f}")
     if late:
         yield (
             f"Mean accuracy on the validation classes in the third and the last quarter of "

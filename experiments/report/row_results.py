@@ -76,8 +76,7 @@ class RowResults:
         record = self.by_seed[seed]
         if "tests" not in record or "trained_parameters" in record:
             return int(record["parameters"])
-        config = self.row.training(self.budget, seed)
-        assert isinstance(config, FewShotConfig)
+        config = FewShotConfig.from_dict(record["config"])
         side = config.image_size or 32
         return tested_parameters(config, classes=2, in_channels=3, image_size=side)
 
