@@ -66,10 +66,10 @@ ON_CIFAR_FS = Table(
         "units (8 for one M per image). Rows that train on images: at most 80 epochs over the base "
         "classes, until ten validations bring no higher accuracy, weight decay, and a rate halved "
         "after each tenth. "
-        "The others: 12,000 episodes for ProtoNet, 16,000 for R2D2, 50,000 for MatchingNet and "
-        "RelationNet, 40,000 tasks for MAML (120,000 with one shot), 8,000 for the meta-learned "
-        "rows, and a rate that follows a cosine; training episodes have 5 shots, unless the row "
-        "says 1",
+        "The others: 12,000 episodes for ProtoNet, 16,000 for R2D2, 40,000 for MatchingNet, 50,000 "
+        "for RelationNet, 40,000 tasks for MAML (120,000 with one shot), 8,000 for the "
+        "meta-learned rows, and a rate that follows a cosine; training episodes have 5 shots, "
+        "unless the row says 1",
         "paper": f"32 filters, {_AT_LENGTH}",
     },
     notes=(

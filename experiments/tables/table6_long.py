@@ -21,8 +21,8 @@ twentieth for RelationNet. The recipes:
   padding in two of four convolutions and in the head, and batch statistics in tests, which ours has
   in a row of its own.
 - MatchingNet (https://github.com/wyharveychen/CloserLookFewShot): 5 classes, Adam at 0.001, 1e-6
-  added to probabilities. Theirs has 40,000 episodes, 16 queries and full context embeddings; ours
-  50,000, 15 and none.
+  added to probabilities, 40,000 episodes. Theirs has 16 queries and full context embeddings; ours
+  15 and none.
 - MAML (https://github.com/cbfinn/maml): second order, 5 steps in training and 10 in tests, inner
   rate 0.05 for the mean loss (0.01 for theirs, which is five times the mean), 4 tasks per step,
   Adam at 0.001; 240,000 tasks on mini-ImageNet, of which we can afford a sixth.
@@ -85,7 +85,7 @@ _RELATION = _episodes(
 
 LONG: Mapping[str, FewShotConfig] = {
     "finetune": _IMAGES,
-    "matching": _episodes("matching", 5, 50_000),
+    "matching": _episodes("matching", 5, 40_000),
     "proto": _episodes("proto", 20, 12_000),
     "maml": _tasks("maml", 10_000, 4, options={"width": 32}, batch_norm="batch"),
     "relation": _RELATION,
