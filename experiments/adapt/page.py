@@ -33,8 +33,11 @@ mini-ImageNet, so its lead there would not carry over to new classes.
 Settings were chosen on other classes: ten other birds, and the validation classes of mini-ImageNet.
 Cars are an exception: five of the ten classes were also used to choose settings.
 
-`auto` is what `nsl adapt` does without `--method`. The method `blocks` does the same as "last
-blocks", at the learning rate chosen for ten ways and ten images. "scikit-learn" is its logistic
+`auto` is what `nsl adapt` does without `--method`. Four rows are the usual finetuning, by gradient
+descent: "head-only" trains the classifier alone; "BatchNorm" also the gains and biases of BatchNorm
+in the last two blocks; "LoRA" also low-rank changes of their 1×1 convolutions; "last blocks" also
+all weights of these blocks. The method `blocks` is "last blocks" at the learning rate chosen for
+ten ways and ten images. "scikit-learn" is its logistic
 regression on the features of the same network, as in a ten-line script. Whatever is tuned, the
 result is one plain network: the ONNX file of an adapted `efficientnet_lite0` is 13.8 MB, and
 onnxruntime takes about 16 ms per image on two cores (`python -m benchmarks adapted`).
@@ -77,16 +80,16 @@ def _verdict(studies: list[Study]) -> str:
         if -d.mean > _half(c.accuracy("auto"))
     ]
     text = (
-        f"In {len(behind)} comparisons, `auto` is furthest from the method that turned out best on "
-        f"{study.pool} ({study.backbone}, {study.image_size} pixels), "
+        f"We compared `auto` with the method that turned out best in {len(behind)} cases. It is "
+        f"furthest from it on {study.pool} ({study.backbone}, {study.image_size} pixels), with "
         f"{cell.n_way} ways and {cell.n_shot} image{'s' * (cell.n_shot > 1)} per class: "
         f"{gap.mean:+.1f} points from `{cell.best_head()}`, where the interval of `auto` is "
         f"± {half:.1f}. "
     )
     if below:
-        text += f"It is below by more than its interval here: {'; '.join(below)}."
+        text += f"The gap is larger than the interval of `auto` here: {'; '.join(below)}."
     else:
-        text += "It is never below by more than its interval."
+        text += "In no case is the gap larger than the interval of `auto`."
     all_cells = [cell for _, cell in cells]
     texts = (text, _beside_scikit_learn(all_cells), _tuned_beside_linear(all_cells))
     return "\n\n".join(paragraph(one) for one in texts if one)

@@ -46,7 +46,7 @@ _COMMANDS = """
 ```console
 $ nsl reproduce list             # the tables, their rows, and which results are missing
 $ nsl reproduce table4           # run the missing rows of a table
-$ nsl reproduce report           # write this page, the full report and the README's results
+$ nsl reproduce report           # write this page, the full report, the README, docs/choose.md
 ```
 """
 

@@ -40,10 +40,10 @@ the curve by more than the interval, and bars are 95 % intervals of networks wit
 seeds.
 """
 _SEEDS = """
-Some networks were to get several seeds from the beginning. Others got them because their first seed
-was near or above the curve. This seed would flatter them, so it does not count in their
-comparisons: "1 + 4" seeds are compared by the four. It does count in the accuracy and in the
-pictures.
+For some networks, several seeds were planned from the start. Others got more seeds because their
+first seed was near or above the curve. That seed was chosen for its good result, so it does not
+count in their comparisons: "1 + 4" seeds are compared by the four. It does count in the accuracy
+and in the pictures.
 """
 _LEGEND = """
 Every network with a similarity that is compared by several seeds, at equal parameters, equal

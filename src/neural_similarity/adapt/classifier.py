@@ -60,8 +60,8 @@ class FewShotClassifier:
         backbone: what :func:`~neural_similarity.adapt.load_backbone` takes, or a
             :class:`~neural_similarity.adapt.FeatureExtractor`. None is the best one installed
             (:func:`~neural_similarity.adapt.default_backbone`): a network trained on ImageNet, or
-            the shipped dynamic network, and for method static its plain twin. Method dynamic uses
-            the shipped dynamic network.
+            the shipped dynamic network, and for methods static and blocks its plain twin. Method
+            dynamic uses the shipped dynamic network.
         folds: number of cross-validation folds; 1 skips cross-validation.
         seed: seed of the division into folds.
         structure, scope: for method static only, as in

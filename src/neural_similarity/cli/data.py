@@ -113,7 +113,8 @@ def check(
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with an error if a file is damaged.")
+        bool,
+        typer.Option("--strict", help="Exit with an error if a file is damaged or a class empty."),
     ] = False,
     sheet: Annotated[
         Path | None,

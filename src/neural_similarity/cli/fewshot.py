@@ -31,7 +31,10 @@ Backbone = Annotated[
     Path | None, typer.Option(metavar="RUN", help="Start with the network of this run.")
 ]
 Base = Annotated[str | None, typer.Option(help="Classes to train on: train or train+val.")]
-Epochs = Annotated[float | None, typer.Option(help="Passes over the base images.")]
+Epochs = Annotated[
+    float | None,
+    typer.Option(help="Passes over the base images, or rounds of epoch_steps on episodes."),
+]
 Steps = Annotated[int | None, typer.Option(help="Number of steps, instead of epochs.")]
 Rate = Annotated[float | None, typer.Option(help="Peak learning rate.")]
 Seed = Annotated[int | None, typer.Option(help="Seed for weights, order and training episodes.")]

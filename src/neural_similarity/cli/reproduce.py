@@ -34,7 +34,7 @@ app = typer.Typer(
     "work.\n\n"
     "\b\nnsl reproduce list                    tables, rows, and how many seeds are done\n"
     "nsl reproduce table4 --seeds 3        short for: nsl reproduce run table4 --seeds 3\n"
-    "nsl reproduce report                  REPORT.md, docs/results.md, README.md",
+    "nsl reproduce report                  REPORT.md, docs/results.md, README.md, docs/choose.md",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -30,11 +30,12 @@ def attach(
 ) -> _Model:
     """Attach a similarity, in place, to the layers that ``config`` selects, and return the model.
 
-    Every structure starts at the identity, so outputs do not change (except for ``dilated``, which
-    removes taps). The weights do not change. :func:`neural_similarity.merge` removes a static
-    similarity again. A dynamic one turns the layer into its dynamic version. Subclasses of
-    convolutions have one too if their ``forward`` only pads the input with zeros and convolves, as
-    for TensorFlow's ``"same"`` padding in many pretrained networks.
+    Structures start at the identity, so outputs do not change (except for ``dilated``, and for
+    ``sparse`` with fewer than one entry per row: they remove taps). The weights do not change.
+    :func:`neural_similarity.merge` removes a static similarity again. A dynamic one turns the layer
+    into its dynamic version. Subclasses of convolutions have one too if their ``forward`` only pads
+    the input with zeros and convolves, as for TensorFlow's ``"same"`` padding in many pretrained
+    networks.
 
     Where ``config.target_modules`` is None, the network decides: a regular expression in its
     attribute ``similarity_layers`` selects the layers. A network without it gets a similarity on

@@ -46,7 +46,7 @@ class StaticSimilarity:
             None means all.
         target_modules: ``"all-conv"``, a list of name suffixes, or a regular expression that
             matches whole names. None means the regular expression in the network's attribute
-            ``similarity_layers``, or all convolutions if it has none.
+            ``similarity_layers``, or all convolutions but those with a 1×1 kernel if it has none.
         exclude_modules: suffixes or a regular expression; these layers get no similarity.
 
     Example:
