@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from torch import nn
+from torch.nn.utils import parametrize
 
 from ..errors import AttachError
 from ..nn.dynamic import DynamicLayer
@@ -88,6 +89,12 @@ def _check(path: str, module: nn.Module) -> None:
             f"detach: expected layer {path!r} with whole weights, got weights that fully_shard has "
             f"divided among processes. Detach before sharding. The model is unchanged."
         )
+    if isinstance(module, DynamicLayer) and parametrize.is_parametrized(module):
+        raise AttachError(
+            f"detach: expected dynamic layer {path!r} without parametrizations, got one of "
+            f"{', '.join(module.get_submodule('parametrizations')._modules)}. Its class lies on "
+            f"top of that of the layer. Remove it first. The model is unchanged."
+        )
     for weights in static_by_name(module).values():
         for weight in weights:
             for other in module.get_submodule(f"parametrizations.{weight}").children():
@@ -106,7 +113,8 @@ def _take_off(module: nn.Module, names: list[str]) -> None:
     activate(module, None)
     remove_all(module)
     if others:
-        module.__class__ = cls
+        if not parametrize.is_parametrized(module):  # by others, on other tensors
+            module.__class__ = cls
         for own in others.values():
             put_on(module, own)
         activate(module, active if active in others else None)

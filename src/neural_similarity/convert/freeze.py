@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ..errors import AttachError
 from ..nn.inventory import named_similarities, predictor_modules
@@ -82,6 +83,11 @@ def freeze_backbone(
         raise AttachError(
             "freeze_backbone: expected a model with an attached similarity that is active, got one "
             "without. Only the classifier would be trained. Call attach or set_similarity first."
+        )
+    if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        raise AttachError(
+            "freeze_backbone: expected a model whose shapes are known, got a lazy layer that has "
+            "not seen an input. Call the model once first. The model is unchanged."
         )
     if also_train is None:
         also = {id(p) for part in _classifiers(model) for p in part.parameters()}

@@ -15,7 +15,7 @@ from ..nn.dynamic import DynamicLayer
 from ..nn.inventory import static_similarities
 from ..nn.layer_hooks import own_class
 from ..nn.parametrization import static_by_name
-from .probe import probe_output
+from .probe import evaluation, probe_output
 from .shared_weights import refuse_shared_weights
 from .switch import list_similarities
 from .unmerge import check_can_keep, forget_layer, keep_layer
@@ -150,8 +150,11 @@ def _check_active(model: nn.Module, layers: dict[str, nn.Module]) -> None:
 def _effective(module: nn.Module, weight: str) -> Tensor:
     """The weight as the layer uses it, computed now: ``parametrize.cached`` may hold an old one."""
     parametrization = module.get_submodule(f"parametrizations.{weight}")
-    with torch.no_grad():
+    with torch.no_grad(), evaluation(parametrization):  # in training, spectral norm moves buffers
         value: Tensor = parametrization()
+        original = getattr(parametrization, "original", value)
+        if original.shape == value.shape and original.stride() != value.stride():
+            value = torch.empty_like(original).copy_(value)  # as a stock weight lies in memory
     return value.detach()
 
 

@@ -46,7 +46,6 @@ def evaluation(model: nn.Module) -> Iterator[None]:
 def probe_output(module: nn.Module) -> Tensor:
     """The layer's output on fixed random input, without hooks or dropout."""
     weight_name, _ = next(iter(kernel_layouts(module, None, "probe")))
-    weight = getattr(module, weight_name)
     generator = torch.Generator("cpu").manual_seed(0)
     input = torch.randn(
         _input_shape(module), generator=generator, dtype=torch.float64, device="cpu"
@@ -54,7 +53,7 @@ def probe_output(module: nn.Module) -> Tensor:
     with evaluation(module), torch.no_grad():
         # That of the class: one in the instance, set by a hook, may hold another module.
         forward: Any = type(module).forward
-        inputs = [input.to(weight)]
+        inputs = [input.to(getattr(module, weight_name))]
         if isinstance(module, PixelAdaptiveConv2d):  # a constant guide, so that every tap counts
             inputs.append(torch.zeros_like(inputs[0]))
         output = forward(module, *inputs)

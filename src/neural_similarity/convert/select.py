@@ -66,11 +66,7 @@ def _every_suffix_means_something(model: nn.Module, target: Sequence[str]) -> No
         if any(can_attach(modules[name]) for name in names):
             continue
         if names:
-            raise AttachError(
-                f"attach: expected target_modules to name layers with a kernel, got {suffix!r}, "
-                f"which is a {type(modules[names[0]]).__name__}. Name the layers inside it, for "
-                f"example with the regular expression '{re.escape(names[0])}\\..*'."
-            )
+            raise _of_container("target_modules", suffix, names[0], modules[names[0]])
         near = difflib.get_close_matches(suffix, modules, n=1, cutoff=0.4)
         hint = f" The nearest is {near[0]!r}." if near else ""
         raise AttachError(
@@ -82,10 +78,28 @@ def _every_suffix_means_something(model: nn.Module, target: Sequence[str]) -> No
 def _every_exclusion_means_something(
     names: dict[nn.Module, list[str]], exclude: str | Sequence[str]
 ) -> None:
-    all_names = [name for own_names in names.values() for name in own_names]
     for suffix in () if isinstance(exclude, str) else exclude:
-        if not any(matches(name, [suffix]) for name in all_names):
+        excluded = {
+            name: module
+            for module, own_names in names.items()
+            for name in own_names
+            if matches(name, [suffix])
+        }
+        if not excluded:
             raise AttachError(
                 f"attach: expected exclude_modules to name modules of the model, got {suffix!r}. "
                 f"No name ends in it."
             )
+        if any(map(can_attach, excluded.values())):
+            continue
+        for name, module in excluded.items():
+            if any(map(can_attach, module.modules())):
+                raise _of_container("exclude_modules", suffix, name, module)
+
+
+def _of_container(option: str, suffix: str, name: str, module: nn.Module) -> AttachError:
+    return AttachError(
+        f"attach: expected {option} to name layers with a kernel, got {suffix!r}, which is a "
+        f"{type(module).__name__}. Name the layers inside it, for example with the regular "
+        f"expression '{re.escape(name)}\\..*'."
+    )

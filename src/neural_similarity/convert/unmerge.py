@@ -121,7 +121,13 @@ def _check_unchanged(path: str, module: nn.Module) -> None:
         )
     kept_layer = _kept_layers[module]
     for name, original in kept_layer.originals.items():
-        expected, weight = original, module.get_parameter(name).detach()
+        parameter = module._parameters.get(name)
+        if parameter is None or parameter.shape != original.shape:
+            raise MergeError(
+                f"unmerge: expected {name} of layer {path!r} as merge left it, got one that was "
+                f"replaced or parametrized since. Undo that first. The model is unchanged."
+            )
+        expected, weight = original, parameter.detach()
         for similarities in kept_layer.similarities.values():
             with torch.no_grad():  # those that are not active return the weight unchanged
                 expected = similarities[name](expected)

@@ -10,6 +10,7 @@ from torch.utils.hooks import RemovableHandle
 __all__ = [
     "accept_missing_similarity",
     "accept_stock_keys",
+    "assigns",
     "insist_on_calls",
     "make_copyable",
     "own_class",
@@ -28,8 +29,25 @@ def accept_stock_keys(module: nn.Module) -> RemovableHandle:
     return handle
 
 
+def assigns(local_metadata: dict[str, Any]) -> bool:
+    """Whether ``load_state_dict`` puts the tensors themselves into the layer."""
+    return bool(local_metadata.get("assign_to_params_buffers", False))
+
+
+def _like(value: Any, stock: Tensor | None, local_metadata: dict[str, Any]) -> Any:
+    """A value that the layer keeps, beside weights of a type that is assigned to it."""
+    floating = isinstance(value, Tensor) and value.is_floating_point()
+    if stock is None or not floating or not assigns(local_metadata):
+        return value
+    return value.to(stock.device, stock.dtype if stock.is_floating_point() else None)
+
+
 def _rename_stock_keys(
-    module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *_: Any
+    module: nn.Module,
+    state_dict: dict[str, Tensor],
+    prefix: str,
+    local_metadata: dict[str, Any],
+    *_: Any,
 ) -> None:
     if not hasattr(module, "parametrizations"):  # removed with PyTorch's own functions
         return
@@ -42,7 +60,7 @@ def _rename_stock_keys(
         state_dict[f"{prefix}parametrizations.{name}.original"] = stock
         for key, value in present.items():
             if key.startswith(f"{prefix}parametrizations.{name}.") and not _is_meta(value):
-                state_dict.setdefault(key, value)
+                state_dict.setdefault(key, _like(value, stock, local_metadata))
 
 
 def accept_missing_similarity(module: nn.Module) -> None:
@@ -55,9 +73,16 @@ def accept_missing_similarity(module: nn.Module) -> None:
     module.register_load_state_dict_pre_hook(_fill_in_similarity)
 
 
-def _fill_in_similarity(module: Any, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
+def _fill_in_similarity(
+    module: Any,
+    state_dict: dict[str, Tensor],
+    prefix: str,
+    local_metadata: dict[str, Any],
+    *_: Any,
+) -> None:
+    stock = state_dict.get(f"{prefix}weight")
     present = {
-        f"{prefix}{name}.{key}": value
+        f"{prefix}{name}.{key}": _like(value, stock, local_metadata)
         for name, child in module.similarity_children().items()
         for key, value in child.state_dict().items()
         if not _is_meta(value)

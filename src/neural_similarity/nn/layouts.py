@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -21,12 +22,14 @@ __all__ = [
     "can_attach",
     "features_in_block",
     "kernel_layouts",
+    "stock_parameter",
     "stock_type",
 ]
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED)
 _RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+_CELL_WEIGHTS = ("weight_ih", "weight_hh")
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,17 @@ def kernel_layouts(
     elif isinstance(module, nn.Linear):
         yield "weight", _matrix(module.out_features, module.in_features, block_size, where)
     elif isinstance(module, _RECURRENT):
-        for name, weight in _plain_parameters(module):
+        names = module._flat_weights_names if isinstance(module, nn.RNNBase) else _CELL_WEIGHTS
+        for name in names:
             if name.startswith("weight_"):
-                rows, columns = weight.shape
+                rows, columns = _stored_matrix(module, name, where).shape
                 yield name, _matrix(rows, columns, block_size, f"{where}.{name}")
+
+
+def stock_parameter(module: nn.Module) -> Tensor:
+    """A parameter of the layer itself, or of what parametrizes one of them."""
+    own = next(module.parameters(recurse=False), None)
+    return own if own is not None else next(module.get_submodule("parametrizations").parameters())
 
 
 def stock_type(module: nn.Module) -> type[nn.Module]:
@@ -97,6 +107,11 @@ def is_fsdp(cls: type[nn.Module]) -> bool:
 
 def features_in_block(features: int, block_size: int | None, where: str) -> int:
     """How many input features of a matrix one similarity spans; it must divide them all."""
+    if not features:
+        raise AttachError(
+            f"{where}: expected a layer with input features, got none. The shape of a lazy layer "
+            f"is not known yet: call the model once first."
+        )
     size = features if block_size is None else block_size
     if size < 1 or features % size:
         raise AttachError(
@@ -111,8 +126,15 @@ def _matrix(rows: int, columns: int, block_size: int | None, where: str) -> Kern
     return KernelLayout((rows, columns), rows, columns // size, (size,))
 
 
-def _plain_parameters(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters under their stock names, whether or not something parametrizes them."""
-    yield from module.named_parameters(recurse=False)
-    for name in getattr(module, "parametrizations", ()):
-        yield name, module.parametrizations[name].original  # type: ignore[index,union-attr]
+def _stored_matrix(module: nn.Module, name: str, where: str) -> Tensor:
+    """A weight of a recurrent layer, or what a parametrization computes it from."""
+    lists: Any = getattr(module, "parametrizations", {})
+    weight = getattr(lists[name], "original", None) if name in lists else None
+    weight = module._parameters.get(name, weight)
+    if weight is None:
+        raise AttachError(
+            f"{where}: expected {name} to be a plain parameter, got one that pruning, weight norm "
+            f"or another parametrization replaces. Make that permanent or remove it first, or name "
+            f"the layer in exclude_modules."
+        )
+    return weight

@@ -12,7 +12,7 @@ from .. import _check, structures
 from .._autocast import without_autocast
 from ..errors import ShapeError
 from ..ops.effective_weight import effective_weight, similarity_blocks
-from .layer_hooks import accept_stock_keys, make_copyable
+from .layer_hooks import accept_stock_keys, make_copyable, own_class
 from .layouts import KernelLayout
 from .names import DEFAULT_NAME, child_name
 from .structure_parameters import structure_parameters
@@ -119,7 +119,7 @@ class SimilarityParametrization(nn.Module):
                 f"computes MᵀW, and no W gives this weight. Assign before attaching or after "
                 f"merging, or copy W itself into parametrizations.weight.original."
             )
-        return solution
+        return torch.empty_like(weight).copy_(solution)
 
     def _mixed(self, weight: Tensor, similarity: Tensor) -> Tensor:
         effective = effective_weight(
@@ -157,6 +157,8 @@ def activate_static(module: nn.Module, name: str | None) -> None:
 
 def put_on(module: nn.Module, similarities: dict[str, SimilarityParametrization]) -> None:
     """Put the similarities of one name on the weights of a layer, and activate them."""
+    if parametrize.is_parametrized(module):
+        own_class(module)  # a copy of the layer may share its class
     is_first, order = not static_by_name(module), tuple(module._parameters)
     for weight, similarity in similarities.items():
         similarity.attached = False

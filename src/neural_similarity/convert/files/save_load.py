@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ...errors import AttachError, FileFormatError
 from ...nn.inventory import active_name, similarities_by_name
+from ...nn.layouts import stock_parameter
 from ...nn.names import DEFAULT_NAME, check_name
 from ...nn.positions import PositionSimilarity
 from ...nn.static import StaticSimilarity
@@ -218,6 +219,9 @@ def _prepare_missing(
                 f"{type(error).__name__}: {' '.join(str(error).split())}. Save it again."
             ) from error
         for layer, parts in similarities.items():
+            weight = stock_parameter(modules[layer])
+            for part in parts.values():  # so that what overflows is seen
+                part.to(weight.device, weight.dtype)
             prepared[layer] = (config, parts)
     return prepared
 

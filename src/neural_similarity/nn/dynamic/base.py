@@ -12,6 +12,7 @@ from ... import structures
 from ...errors import AttachError
 from ...structures import Block, Structure
 from ..layer_hooks import accept_missing_similarity
+from ..layouts import stock_parameter
 from ..names import DEFAULT_NAME, child_name
 from ..own_forward import OwnPadding
 from ..predictors import PatchConfig, PredictorConfig, SpherePredictor
@@ -88,11 +89,11 @@ class DynamicLayer(nn.Module):
         if "installed" not in vars(self):
             self.installed = {}
             self.on_first_install()
-        self.installed[name] = replace(installed, sites=tuple(predictions))
-        weight = next(self.parameters(recurse=False))
+        weight = stock_parameter(self)
         for site, prediction in predictions.items():
             prediction.to(weight.device, weight.dtype).train(self.training)
             self.add_module(child_name(site, name), prediction)
+        self.installed[name] = replace(installed, sites=tuple(predictions))
         self.active = name
 
     def uninstall(self, name: str) -> None:

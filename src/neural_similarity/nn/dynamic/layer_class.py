@@ -11,6 +11,7 @@ from torch.nn.utils import parametrize
 
 from ...errors import AttachError
 from ..layer_hooks import remove_hooks
+from ..names import DEFAULT_NAME, child_name
 from ..own_forward import OwnForwardError, OwnPadding, find_padding
 from .base import DynamicLayer
 from .layers import DynamicConv1d, DynamicConv2d, DynamicLinear, DynamicLSTMCell
@@ -24,17 +25,20 @@ _VERSIONS: dict[type[nn.Module], type[DynamicLayer]] = {}
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)  # whose subclasses have a dynamic version too
 
 
-def dynamic_class(module: nn.Module, where: str) -> type[DynamicLayer]:
+def dynamic_class(module: nn.Module, where: str, name: str = DEFAULT_NAME) -> type[DynamicLayer]:
     """The class that makes a layer dynamic; changes nothing.
 
     Raises:
-        AttachError: the layer has no dynamic version.
+        AttachError: the layer has no dynamic version, or uses one of the names that a similarity
+            called ``name`` needs.
     """
     if isinstance(module, DynamicLayer):
+        _refuse_used_names(module, _of_similarity(module, type(module), name), where)
         return type(module)
     _refuse_hooked_forward(module, where)
     cls = _DYNAMIC.get(type(module)) or _subclass_version(module, where)
-    _refuse_used_names(module, cls, where)
+    ours = {*dir(DynamicLayer), *DynamicLayer.__annotations__} - set(dir(nn.Module))
+    _refuse_used_names(module, ours | _of_similarity(module, cls, name), where)
     return cls
 
 
@@ -135,10 +139,13 @@ def _refuse_hooked_forward(module: nn.Module, where: str) -> None:
         )
 
 
-def _refuse_used_names(module: nn.Module, cls: type[DynamicLayer], where: str) -> None:
+def _of_similarity(module: nn.Module, cls: type[DynamicLayer], name: str) -> set[str]:
+    """The names of the predictors of a new similarity in a layer."""
+    return {child_name(site, name) for site in cls.sites(module, None)}  # type: ignore[arg-type]
+
+
+def _refuse_used_names(module: nn.Module, ours: set[str], where: str) -> None:
     """Raise if the layer uses a name of dynamic layers for something else."""
-    sites = cls.sites(module, None)  # type: ignore[arg-type]
-    ours = {*dir(DynamicLayer), *DynamicLayer.__annotations__, *sites} - set(dir(nn.Module))
     if names := sorted(name for name in ours if hasattr(module, name)):
         raise AttachError(
             f"{where}: expected a layer without attributes named {', '.join(names)}, got a "

@@ -11,6 +11,7 @@ from ... import _check
 from ...errors import ShapeError
 from ...ops.spread_factors import spread_factors
 from ...structures import Block, Structure
+from ..layer_hooks import assigns
 from ..predictors import ImageLayers, PredictorNetwork, TwoLayers, Window
 from ..spans import Span
 
@@ -79,10 +80,12 @@ class PredictedSimilarity(nn.Module):
             if (mask := self.structure.mask_name) is not None:
                 self.shape_numbers.copy_(self.structure.initial(self.block)[mask])
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *others: Any
+    ) -> None:
         """Restore the constant, which files do not hold and ``to_empty`` overwrites."""
-        super()._load_from_state_dict(state_dict, prefix, *others)
-        if self.start.is_meta:  # the tensors of the state_dict are assigned, not copied
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *others)
+        if self.start.is_meta or assigns(local_metadata):  # the values may have another type
             ours = (tensor for name, tensor in state_dict.items() if name.startswith(prefix))
             like = next((tensor for tensor in ours if tensor.is_floating_point()), self.start)
             self.start = torch.empty_like(self.start, dtype=like.dtype, device=like.device)

@@ -131,7 +131,7 @@ class DynamicSimilarity:
         installed = self._installed()
         return {
             path: predictions_for(
-                dynamic_class(module, path or "model"),
+                dynamic_class(module, path or "model", name),
                 module,
                 installed,
                 self.predictor,
