@@ -1,5 +1,7 @@
 """Images of every mode are decoded as they look: more than 8 bits of grey, transparency."""
 
+import struct
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -23,6 +25,46 @@ def test_grey_of_many_bits_is_scaled_by_its_range(tmp_path, values, expected):
     Image.fromarray(values).save(tmp_path / "deep.tif")
     pixels = np.asarray(decode_image(tmp_path / "deep.tif"))
     assert pixels[0].tolist() == [[grey] * 3 for grey in expected]
+
+
+@pytest.mark.parametrize(
+    ("mode", "values", "hidden"),
+    [("1", np.array([[True, False]]), 0), ("I;16", np.uint16([[0xFFFF, 300]]), 300)],
+)
+def test_one_transparent_value_becomes_white(tmp_path, mode, values, hidden):
+    image = Image.fromarray(values)
+    assert image.mode == mode
+    image.save(tmp_path / "clear.png", transparency=hidden)
+    assert np.asarray(decode_image(tmp_path / "clear.png")).min() == 255
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        (0x010F, 5, struct.pack("<II", 1, 1)),  # the maker as a fraction
+        (0x010F, 11, struct.pack("<f", 1.0)),  # as a floating-point number
+        (0x011A, 2, b"72\0\0"),  # a resolution as text
+        (0x011A, 10, struct.pack("<ii", -72, 1)),  # below zero
+    ],
+    ids=["fraction", "float", "text", "negative"],
+)
+def test_a_wrong_exif_tag_does_not_cost_the_photograph(tmp_path, tag):
+    """Turned by 90 degrees, as its other tag says."""
+    number, kind, payload = tag
+    inline = len(payload) <= 4
+    entries = sorted(
+        [
+            struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0),
+            struct.pack("<HHI", number, kind, 3 if kind == 2 else 1)
+            + (payload if inline else struct.pack("<I", 38)),
+        ],
+        key=lambda entry: struct.unpack("<H", entry[:2]),
+    )
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + b"".join(entries) + bytes(4)
+    path = tmp_path / "turned.jpg"
+    Image.new("RGB", (24, 16)).save(path, exif=exif + (b"" if inline else payload))
+    assert decode_error(path) is None
+    assert decode_image(path).size == (16, 24)
 
 
 @pytest.mark.parametrize("kind", [np.uint16, np.int32])

@@ -26,7 +26,11 @@ def in_colour(image: Image.Image, file_format: str | None) -> Image.Image:
 
     if image.mode.startswith(("I", "F")):  # convert() would clip, not scale
         sixteen = image.mode != "I" or file_format in _SIXTEEN_BITS
-        return Image.fromarray(_in_8_bits(np.asarray(image), sixteen)).convert("RGB")
+        values = np.asarray(image)
+        grey, invisible = _in_8_bits(values, sixteen), image.info.get("transparency")
+        if isinstance(invisible, int):  # one transparent value
+            grey = np.where(values == invisible, np.uint8(255), grey)
+        return Image.fromarray(grey).convert("RGB")
     if _may_be_transparent(image):
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -35,7 +39,7 @@ def in_colour(image: Image.Image, file_format: str | None) -> Image.Image:
 
 def _may_be_transparent(image: Image.Image) -> bool:
     """Whether there is an alpha channel, a palette, or one transparent colour."""
-    if image.mode in ("L", "RGB"):
+    if image.mode in ("1", "L", "RGB"):
         return "transparency" in image.info
     return image.mode in ("LA", "P", "PA", "RGBA")
 

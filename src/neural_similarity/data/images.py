@@ -49,6 +49,11 @@ EXTENSIONS = (
 #: The share of the shorter side that is used in evaluation: 224 of 256, as is usual.
 SEEN_SHARE = 0.875
 _ORIENTATION = 0x0112
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270",
+    7: "TRANSVERSE", 8: "ROTATE_90",
+}  # fmt: skip
+"""What turns an image of this EXIF orientation upright: names of ``PIL.Image.Transpose``."""
 
 Result = TypeVar("Result")
 
@@ -149,9 +154,13 @@ def decode_error(path: Path) -> str | None:
 
 def upright(image: Image.Image) -> Image.Image:
     """The image turned upright, in RGB, on white where it is transparent."""
-    from PIL import ImageOps
+    from PIL import Image
 
-    return in_colour(ImageOps.exif_transpose(image), image.format)
+    image.load()  # some formats have their orientation behind the pixels
+    turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+    # PIL.ImageOps.exif_transpose also writes the EXIF data again, and fails where a tag is wrong.
+    turned = image if turn is None else image.transpose(Image.Transpose[turn])
+    return in_colour(turned, image.format)
 
 
 @contextmanager
@@ -168,7 +177,7 @@ def quietly() -> Iterator[None]:
 #: What Pillow raises for damaged files: each format has its own reader with its own errors.
 _DECODE_ERRORS = (
     OSError, SyntaxError, ValueError, EOFError, TypeError, MemoryError, ArithmeticError,
-    LookupError, RuntimeError, struct.error, zlib.error,
+    LookupError, RuntimeError, AttributeError, AssertionError, struct.error, zlib.error,
 )  # fmt: skip
 
 
