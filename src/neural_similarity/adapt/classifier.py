@@ -21,7 +21,14 @@ from ..ops.effective_weight import Scope
 from .backbones.extractor import FeatureExtractor
 from .candidates import Backbone, Candidates
 from .inputs import check_lengths, label_array, listed, numbered
-from .methods import METHODS, AdaptedNetwork, Layers, StaticOptions, static_options
+from .methods import (
+    METHODS,
+    AdaptedNetwork,
+    Layers,
+    RememberedFits,
+    StaticOptions,
+    static_options,
+)
 from .prediction import Prediction, Predictions, predict_files, predict_pixels
 from .preprocessing import Preprocessing, in_batches, read_all
 from .storage import Adapted, Examples, load_adapted, save_adapted
@@ -130,6 +137,7 @@ class FewShotClassifier:
                 ``"fits"`` during cross-validation, each time with the number done and the total.
         """
         self._check_settings()
+        _refuse_tuned(self.backbone)
         examples = listed(images)
         classes, numbers = numbered(labels, len(examples))
         on_image = partial(callback, "images") if callback is not None else None
@@ -156,6 +164,7 @@ class FewShotClassifier:
             callback: called with ``"fits"``, the number done and the total.
         """
         self._check_settings()
+        _refuse_tuned(data.backbone)
         candidates = Candidates(self.method, self._static_options()).on_features(data, methods)
         return self._learn(candidates, label_array(list(classes)), callback)
 
@@ -299,9 +308,10 @@ class FewShotClassifier:
         data = next(iter(adapters.values())).data
         numbers, n_way = data.labels, len(classes)
         groups = near_duplicates(data.features, numbers, data.mirrored)
-        validation = cross_validate(adapters, numbers, n_way, folds, seed, on_fit, groups)
+        tested = {name: RememberedFits(adapter) for name, adapter in adapters.items()}
+        validation = cross_validate(tested, numbers, n_way, folds, seed, on_fit, groups)
         validation = replace(validation, left_out=candidates.left_out)
-        adapter = adapters[validation.method]
+        adapter, fits = adapters[validation.method], tested[validation.method]
         network = adapter.network(adapter.fit(torch.arange(len(numbers))))
         network.classifier.weight.div_(validation.temperature)
         network.classifier.bias.div_(validation.temperature)
@@ -311,7 +321,9 @@ class FewShotClassifier:
         names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in data.images]
         features = adapter.features_in(network)
         parts = fold_numbers(numbers, folds, seed, groups)
-        network.rejection = fit_rejection(features, numbers, n_way, parts)
+        network.rejection = fit_rejection(
+            features, numbers, n_way, parts, features_after=fits.features_after
+        )
         self._examples = Examples(adapter.data.thumbnails, numbers, features, names)
         return self
 
@@ -323,6 +335,16 @@ class FewShotClassifier:
 
 def _parameters(cls: type[FewShotClassifier]) -> list[str]:
     return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+
+def _refuse_tuned(backbone: Backbone) -> None:
+    """Raise for a network that was tuned to images: learned from again, they look too easy."""
+    if isinstance(backbone, FeatureExtractor) and backbone.tuned:
+        raise RunError(
+            "FewShotClassifier: expected a backbone to learn on, got the network of a loaded "
+            "classifier, which was tuned to its images. Their accuracy would be overestimated. "
+            "Name the backbone again: set_params(backbone=...)."
+        )
 
 
 def _check_seed(seed: Any) -> None:

@@ -32,7 +32,7 @@ from .backbones.extractor import FeatureExtractor
 from .backbones.files import network_source, read_description, write_described
 from .backbones.load import rebuild
 from .linear_heads import linear
-from .methods import AdaptedNetwork
+from .methods import TUNING, AdaptedNetwork
 from .output_folder import EXAMPLES, LABELS, MODEL, output_folder
 from .preprocessing import Preprocessing
 from .validation import CrossValidation, Rejection
@@ -165,6 +165,7 @@ def load_adapted(
         description.name,
         description.source,
         description.card,
+        tuned=validation.method in TUNING,
     )
     network.eval().requires_grad_(False)
     settings = asdict(description.settings)

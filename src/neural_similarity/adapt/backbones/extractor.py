@@ -28,6 +28,8 @@ class FeatureExtractor:
             :func:`~neural_similarity.fewshot.methods.classifiers.laplace.classifier_rows` returns
             them. It takes the module's features unscaled. Method ``laplace`` needs it; None if
             unknown.
+        tuned: whether the module was tuned to a user's images, as in a loaded classifier. Nothing
+            is learned on it again: on these images its accuracy would be overestimated.
     """
 
     module: nn.Module = field(repr=False)
@@ -36,6 +38,7 @@ class FeatureExtractor:
     source: Mapping[str, Any] | None = field(default=None, repr=False)
     card: str = field(default="", repr=False)
     base_classifier: Tensor | None = field(default=None, repr=False)
+    tuned: bool = field(default=False, repr=False)
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

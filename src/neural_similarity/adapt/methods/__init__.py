@@ -24,7 +24,7 @@ from ...nn.dynamic import DynamicLayer
 from .. import linear_heads as heads
 from ..backbones.extractor import FeatureExtractor
 from ..training_images import TrainingImages
-from .base import AdaptedNetwork, Adapter
+from .base import AdaptedNetwork, Adapter, RememberedFits
 from .blocks import BlocksAdapter
 from .on_features import EnsembleAdapter, HeadAdapter
 from .static import Layers, StaticAdapter, StaticOptions, static_options, tuned_part
@@ -35,6 +35,7 @@ __all__ = [
     "AdaptedNetwork",
     "Adapter",
     "Layers",
+    "RememberedFits",
     "StaticAdapter",
     "StaticOptions",
     "can_adapt",

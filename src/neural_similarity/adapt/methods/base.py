@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..training_images import TrainingImages
 from ..validation import Rejection
 
-__all__ = ["AdaptedNetwork", "Adapter"]
+__all__ = ["AdaptedNetwork", "Adapter", "RememberedFits"]
 
 _BATCH = 64
 
@@ -75,9 +75,34 @@ class Adapter:
         """A new network that computes these scores."""
         raise NotImplementedError
 
+    def features_after(self, learned: Any) -> Tensor | None:
+        """The features ``(N, D)`` of all images after a fit; None if fits do not change them."""
+        return None
+
     @torch.no_grad()
     def features_in(self, network: AdaptedNetwork) -> Tensor:
         """The features ``(N, D)`` of all images in a network returned by :meth:`network`."""
         normalise = self.data.backbone.preprocessing.normalise
         parts = torch.arange(len(self.data)).split(_BATCH)
         return torch.cat([network.features(normalise(self.data.pixels(part))) for part in parts])
+
+
+@dataclass(eq=False)
+class RememberedFits:
+    """An adapter that fits to the same images once; cross-validation and rejection share fits."""
+
+    adapter: Adapter
+    fits: dict[bytes, Any] = field(default_factory=dict)
+
+    def fit(self, rows: Tensor) -> Any:
+        key = rows.numpy().tobytes()
+        if key not in self.fits:
+            self.fits[key] = self.adapter.fit(rows)
+        return self.fits[key]
+
+    def scores(self, learned: Any, rows: Tensor) -> Tensor:
+        return self.adapter.scores(learned, rows)
+
+    def features_after(self, rows: Tensor) -> Tensor | None:
+        """The features of all images after a fit to those in these rows, if fits change them."""
+        return self.adapter.features_after(self.fit(rows))

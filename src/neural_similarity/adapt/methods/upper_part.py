@@ -62,6 +62,10 @@ class UpperPartAdapter(Adapter):
                 module.get_parameter(name).copy_(learned[name])
         return module
 
+    @torch.no_grad()
+    def features_after(self, learned: Tensors) -> Tensor:
+        return torch.cat([self.unit_features(learned, part) for part in self.maps[0].split(_BATCH)])
+
     def unit_features(self, tensors: Tensors, maps: Tensor) -> Tensor:
         """Features of unit length, with these parameters in place of the network's."""
         own = {f"upper.{name}": tensors[name] for name in self.start}

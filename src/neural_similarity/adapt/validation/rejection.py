@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
 
 import torch
@@ -55,7 +56,12 @@ class Rejection(nn.Module):
 
 
 def fit_rejection(
-    features: Tensor, labels: Tensor, n_way: int, parts: Tensor, accept: float = 0.95
+    features: Tensor,
+    labels: Tensor,
+    n_way: int,
+    parts: Tensor,
+    accept: float = 0.95,
+    features_after: Callable[[Tensor], Tensor | None] | None = None,
 ) -> Rejection | None:
     """A threshold that accepts this share of new images of the classes; None without tests.
 
@@ -80,19 +86,30 @@ def fit_rejection(
         parts: ``(N,)``, the fold of each image, as
             :func:`~neural_similarity.adapt.fold_numbers` returns it.
         accept: the share of images of the classes that is accepted.
+        features_after: for a method that tunes the network: the features of all images, after a fit
+            to the images in these rows. In a network that was tuned on an image, it is nearer to
+            its class than a new one. Each network has its own scale, so a distance counts in units
+            of the mean distance of the images that the network was tuned on. If it is None or
+            returns None, fits do not change features.
     """
     if not 0 < accept < 1:
         raise RunError(f"fit_rejection: expected accept between 0 and 1, got {accept!r}.")
-    distances = []
+    distances, unit = [], 1.0
     for number in parts[parts != NEVER].unique():
         here = parts == number
-        means = _means(features[~here], labels[~here], n_way)
-        distances.append(Rejection(means, 0.0)(features[here]))
+        after = None if features_after is None else features_after((~here).nonzero()[:, 0])
+        own = features if after is None else after
+        measure = Rejection(_means(own[~here], labels[~here], n_way), 0.0)
+        scale = 1.0 if after is None else float(measure(own[~here]).mean())
+        distances.append(measure(own[here]) / max(scale, 1e-12))
     if not distances:
         return None
+    means = _means(features, labels, n_way)
+    if after is not None:
+        unit = float(Rejection(means, 0.0)(features).mean())
     sorted_distances = torch.cat(distances).sort().values
     place = min(ceil(accept * (len(sorted_distances) + 1)), len(sorted_distances))
-    return Rejection(_means(features, labels, n_way), sorted_distances[max(place, 1) - 1].item())
+    return Rejection(means, unit * sorted_distances[max(place, 1) - 1].item())
 
 
 def _means(features: Tensor, labels: Tensor, n_way: int) -> Tensor:
