@@ -5,9 +5,12 @@ import errno
 import numpy as np
 import torch
 from PIL import Image
-from support.adapt_cases import backbone, pictures
+from support.adapt_cases import SEEN, backbone, pictures
+from torch import nn
+from torch.nn import functional as F
 
 from neural_similarity import _tensor_files
+from neural_similarity.adapt import FeatureExtractor
 from neural_similarity.adapt.feature_cache import (
     backbone_fingerprint,
     image_fingerprint,
@@ -34,6 +37,23 @@ def test_features_are_those_of_the_images_and_their_mirror_images():
     torch.testing.assert_close(data.features, expected)
     torch.testing.assert_close(data.mirrored, mirrored)
     assert not torch.allclose(data.features, data.mirrored)
+
+
+def test_code_that_changes_only_the_direction_of_features_is_noticed():
+    """Features of unit length, pooled by the mean or by the maximum."""
+
+    class Pooled(nn.Module):
+        def __init__(self, pool):
+            super().__init__()
+            self.body, self.pool = nn.Conv2d(3, 8, 3), pool
+
+        def forward(self, images):
+            return F.normalize(self.pool(self.body(images)).flatten(1))
+
+    mean, greatest = (Pooled(pool) for pool in (nn.AdaptiveAvgPool2d(1), nn.AdaptiveMaxPool2d(1)))
+    greatest.load_state_dict(mean.state_dict())
+    digests = [backbone_fingerprint(FeatureExtractor(of, SEEN)) for of in (mean, greatest, mean)]
+    assert digests[0] == digests[2] != digests[1]
 
 
 def test_an_image_passes_through_a_backbone_once():

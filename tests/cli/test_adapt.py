@@ -195,6 +195,16 @@ def test_options_of_static_reach_it(run):
         assert (settings["structure"], settings["scope"]) == ("diagonal", "channel")
 
 
+def _split(folder):
+    for part in ("train", "test"):
+        (folder / "split" / part / "kind 0").mkdir(parents=True)
+        shutil.copytree(folder / "mine" / "kind 1", folder / "split" / part / "kind 1")
+
+
+def _file(folder):
+    (folder / "afile").write_text("not a folder")
+
+
 def _empty(folder):
     (folder / "mine" / "kind 9").mkdir()
 
@@ -245,6 +255,7 @@ def _not_utf8(folder):
         (None, ("mine", *STATIC, "--structure", "x"), "structure to be one of"),
         (None, ("mine", *STATIC, "--layers", "150%"), "expected layers to be a share"),
         (None, ("mine", *STATIC, "--layers", "head,neck"), "No layer's name ends in it"),
+        (_split, ("split", *PLAIN), "that is already split into test, train. Give split/train"),
         (_not_utf8, ("mine", *PLAIN), r"expected class names in UTF-8, got 'caf\udce9'"),
     ],
 )
@@ -257,6 +268,16 @@ def test_bad_input_ends_in_one_line_and_writes_nothing(run, tmp_path, change, ar
     assert "Traceback" not in ended.err
     assert not Path("birds").exists()
     assert not list(tmp_path.glob(".writing*"))
+
+
+def test_an_output_folder_that_cannot_be_made_is_noticed_before_training(
+    run, tmp_path, monkeypatch
+):
+    _file(tmp_path)
+    monkeypatch.setattr(ns.FewShotClassifier, "fit", None)
+    refused = one_line(run("adapt", "mine", *PLAIN, "--out", "afile/birds"))
+    assert "got a path through" in refused
+    assert (tmp_path / "afile").read_text() == "not a folder"
 
 
 def test_nothing_is_overwritten(run, tmp_path):

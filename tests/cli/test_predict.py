@@ -77,6 +77,20 @@ def test_the_onnx_file_alone_gives_the_same_answers(run, tmp_path, method, monke
     assert len({answer["class"] for answer in answers}) == 3
 
 
+def test_predict_reads_a_folder_as_training_does(adapted, tmp_path):
+    """Without hidden folders, with linked ones, and without going round in circles."""
+    photos(tmp_path / "far")
+    for name in ("near", "near/.thumbs"):
+        (tmp_path / name).mkdir()
+        shutil.copy(tmp_path / "far" / "0.png", tmp_path / name / "a.png")
+    (tmp_path / "near" / "link").symlink_to(tmp_path / "far")
+    (tmp_path / "near" / "back").symlink_to(tmp_path)
+    lines = adapted("predict", "birds", "near").out.splitlines()
+    names = {line.split(":")[0] for line in lines}
+    assert "near/a.png" in names
+    assert len([name for name in names if name.startswith("near/link/")]) == len(names) - 1 > 1
+
+
 def test_predict_reads_files_folders_and_patterns(adapted, tmp_path):
     files = photos(tmp_path / "new")
     (tmp_path / "new" / "notes.txt").write_text("not an image")

@@ -93,15 +93,21 @@ def open_cache(backbone: FeatureExtractor) -> FeatureCache:
 def backbone_fingerprint(backbone: FeatureExtractor) -> str:
     """A digest of the weights, the preprocessing, and the network's output.
 
-    A network's code is not in its weights, so the length of the features of a noise image counts
-    too. It is rounded, because sums depend on the number of threads.
+    A network's code is not in its weights, so length and direction of the features of a noise image
+    count too. They are rounded, because sums depend on the number of threads.
     """
     digest = hashlib.sha256(repr(backbone.preprocessing).encode())
     for name, tensor in sorted(backbone.module.state_dict().items()):
         digest.update(name.encode())
         digest.update(_bytes_of(tensor))
-    noise = torch.rand(1, *backbone.image_shape, generator=torch.Generator().manual_seed(0))
-    digest.update(f"{backbone.module(noise).norm().item():.2e}".encode())
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand(1, *backbone.image_shape, generator=generator)
+    features = backbone.module(noise).flatten()
+    length = features.norm()
+    directions = torch.randn(4, len(features), generator=generator).to(features)
+    cosines = directions @ features / (length * directions.norm(dim=1)).clamp(min=1e-12)
+    digest.update(f"{length.item():.2e}".encode())
+    digest.update(" ".join(f"{cosine:.3f}" for cosine in cosines.tolist()).encode())
     return digest.hexdigest()[:32]
 
 

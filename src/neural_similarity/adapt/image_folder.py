@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from ..data import FolderSet
-from ..data.folders import read_folder
+from ..data.folders import has_folders, read_folder
 from ..data.images import EXTENSIONS
 from ..data.sets.imagefolder import INFO as IMAGEFOLDER
 from ..errors import DataError
@@ -15,6 +16,7 @@ from .output_folder import is_adapted
 
 __all__ = ["read_classes"]
 
+_SPLITS = {"train", "val", "valid", "validation", "test"}
 _LOGGER = logging.getLogger("neural_similarity")
 
 
@@ -31,6 +33,11 @@ def read_classes(folder: Path) -> FolderSet:
             f"{folder}: expected folders for at least two classes, got {got}. Sort the images "
             f"into one folder per class, and give each folder the name of its class."
         )
+    if "train" in names and set(names) <= _SPLITS and has_folders(folder / "train"):
+        raise DataError(
+            f"{folder}: expected folders of classes, got a data set that is already split into "
+            f"{', '.join(names)}. Give {folder / 'train'}, and test with nsl predict."
+        )
     for name in names:
         if is_adapted(folder / name):
             raise DataError(
@@ -42,7 +49,7 @@ def read_classes(folder: Path) -> FolderSet:
                 f"{folder}: expected class names in UTF-8, got {name!r}. Rename the folder."
             )
     _report_beside(folder)
-    dataset = read_folder(IMAGEFOLDER, folder, names, 1)
+    dataset = read_folder(replace(IMAGEFOLDER, name=str(folder)), folder, names, 1)
     counts = Counter(dataset.labels.tolist())
     empty = [name for number, name in enumerate(names) if not counts[number]]
     if empty:

@@ -41,6 +41,7 @@ def check_output_folder(path: str | os.PathLike[str], force: bool) -> None:
     """Raise unless the folder is new or empty, or ``force`` is given and all files are ours."""
     folder = Path(path)
     settle(folder)
+    _check_can_write(folder)
     if not folder.exists() or (folder.is_dir() and not foreign_entries(folder)):
         return
     if not force:
@@ -60,6 +61,21 @@ def check_output_folder(path: str | os.PathLike[str], force: bool) -> None:
                 f"{entry.name!r} as well. Nothing was changed. Choose another folder, or move "
                 f"that file away."
             )
+
+
+def _check_can_write(folder: Path) -> None:
+    """Raise unless the folder is in one that can be written to, or can be made there."""
+    parent = next(path for path in folder.absolute().parents if os.path.lexists(path))
+    if not parent.is_dir():
+        raise RunError(
+            f"{folder}: expected a folder to write to, got a path through {parent}, which is not "
+            f"a folder. Choose another one."
+        )
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise RunError(
+            f"{folder}: expected a folder to write to, got one in {parent}, which is read-only. "
+            f"Choose another one."
+        )
 
 
 @contextmanager

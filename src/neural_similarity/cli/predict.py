@@ -115,6 +115,7 @@ def _files(arguments: Iterable[str]) -> list[Path]:
 
     Broken links and missing files are among them; they are reported later.
     """
+    from ..data.folders import files_below
     from ..data.images import EXTENSIONS
     from ..errors import DataError
 
@@ -122,8 +123,7 @@ def _files(arguments: Iterable[str]) -> list[Path]:
     for argument in arguments:
         path = Path(argument)
         if path.is_dir():
-            inside = (p for p in path.rglob("*") if p.suffix.lower() in EXTENSIONS)
-            some = sorted(p for p in inside if not p.name.startswith(".") and not p.is_dir())
+            some = [file for file in files_below(path) if file.suffix.lower() in EXTENSIONS]
         elif has_magic(argument) and not path.exists() and not path.is_symlink():
             some = _matching(argument)
         else:

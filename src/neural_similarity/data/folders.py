@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -16,7 +16,9 @@ from .images import EXTENSIONS, decode_error, in_threads
 from .locate import missing
 from .registry import DatasetInfo, Request
 
-__all__ = ["class_folders", "files_of_class", "read_folder", "read_split"]
+__all__ = [
+    "class_folders", "files_below", "files_of_class", "has_folders", "read_folder", "read_split",
+]  # fmt: skip
 
 _LOGGER = logging.getLogger("neural_similarity")
 _MOST_NAMES = 5
@@ -102,17 +104,35 @@ def class_folders(info: DatasetInfo, folder: Path) -> tuple[str, ...]:
 
 def files_of_class(folder: Path, class_name: str) -> list[str]:
     """Names of a class's files at any depth, sorted, without hidden files and folders."""
-    files, visited = [], set[str]()
-    for place, folders, names in os.walk(folder / class_name, followlinks=True):
+    files = []
+    for place, names in _visible(folder / class_name, Path(os.path.realpath(folder))):
+        below = Path(place).relative_to(folder).as_posix()
+        files += [f"{below}/{name}" for name in names]
+    return sorted(files)
+
+
+def files_below(folder: Path) -> list[Path]:
+    """All files at any depth, sorted, without hidden files and folders."""
+    above = Path(os.path.realpath(folder)).parent
+    return sorted(Path(place) / name for place, names in _visible(folder, above) for name in names)
+
+
+def has_folders(folder: Path) -> bool:
+    """Whether there are folders in a folder, besides hidden ones."""
+    return any(path.is_dir() and not path.name.startswith(".") for path in folder.iterdir())
+
+
+def _visible(folder: Path, above: Path) -> Iterator[tuple[str, list[str]]]:
+    """Every folder below, and its files, without hidden ones; links back are not followed."""
+    visited = set[str]()
+    for place, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
-        if real in visited or Path(os.path.realpath(folder)).is_relative_to(real):  # a link back
+        if real in visited or above.is_relative_to(real):  # a link back
             folders.clear()
             continue
         visited.add(real)
         folders[:] = [name for name in folders if not name.startswith(".")]
-        below = Path(place).relative_to(folder).as_posix()
-        files += [f"{below}/{name}" for name in names if not name.startswith(".")]
-    return sorted(files)
+        yield place, [name for name in names if not name.startswith(".")]
 
 
 def _size_and_time(file: Path) -> tuple[int, int]:
