@@ -67,7 +67,7 @@ ON_CIFAR_FS = Table(
         "classes, until ten validations bring no higher accuracy, weight decay, and a rate halved "
         "after each tenth. "
         "The others: 12,000 episodes for ProtoNet, 16,000 for R2D2, 40,000 for MatchingNet, 50,000 "
-        "for RelationNet, 40,000 tasks for MAML (120,000 with one shot), 8,000 for the "
+        "for RelationNet, 40,000 tasks for MAML (120,000 with one shot), 4,000 for the "
         "meta-learned rows, and a rate that follows a cosine; training episodes have 5 shots, "
         "unless the row says 1",
         "paper": f"32 filters, {_AT_LENGTH}",
