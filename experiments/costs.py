@@ -5,7 +5,8 @@ Run ``python -m experiments.costs`` on a machine that does little else: it write
 and ``--again`` adds one. Times are of one thread, in seconds of its processor. All networks take
 turns, several rounds long, so that a slow moment slows all of them alike. Where a process places
 things in memory makes a few percent of difference, so several processes measure, in different
-orders; the median counts, and the spread of the others is the error of timing.
+orders; the median counts, and the spread of the others, or 3 % if it is less, is the error of
+timing.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ __all__ = [
 
 AXES = ("parameters", "multiply_adds", "seconds")
 TIMING_ERROR = 0.03
-"""The standard deviation of a time per step, as a share of it, where one process measured it.
+"""The least standard deviation of a time per step, as a share of it.
 
-By so much two measurements of CIFAR-FS differ (``costs-3.json`` and ``costs-4.json``).
+Measurements of CIFAR-FS on different days differ by 2 to 4 %, more than the processes of one.
 """
 _CLASSES = {"cifar10": 10, "cifar100": 100, "cifar-fs": 64}
 _SIDE = 32
@@ -70,6 +71,7 @@ def read_costs(results: Path, study: str, number: int | None = None) -> dict[str
     if record is None:
         return {}
     seconds, error = typical_seconds(record.get("seconds_by_process", {}))
+    error = max(error, TIMING_ERROR)
     return {
         name: {**costs, "seconds": seconds.get(name, costs["seconds"]), "timing_error": error}
         for name, costs in record["rows"].items()
@@ -77,12 +79,12 @@ def read_costs(results: Path, study: str, number: int | None = None) -> dict[str
 
 
 def earlier_measurements(results: Path, study: str) -> list[int]:
-    """The numbers of the files before the newest in which several processes measured."""
+    """The numbers of the files before the newest that name the code they measured."""
     records = {
         number: read_record(costs_file(results, study, number))
         for number in range(1, _next_number(results, study) - 1)
     }
-    return [n for n, record in records.items() if record and record.get("seconds_by_process")]
+    return [n for n, record in records.items() if record and "commit" in record]
 
 
 def typical_seconds(by_process: Mapping[str, list[float]]) -> tuple[dict[str, float], float]:

@@ -73,23 +73,15 @@ def _verdict(studies: list[Study]) -> str:
     cells = [(study, cell) for study in studies for cell in study.cells.values()]
     behind = [(cell.difference("auto", cell.best_head()), study, cell) for study, cell in cells]
     gap, study, cell = min(behind, key=lambda entry: entry[0].mean)
-    half = _half(cell.accuracy("auto"))
-    below = [
-        f"{s.pool}, {s.backbone}, {c.n_way} ways, {c.n_shot}"
-        for d, s, c in behind
-        if -d.mean > _half(c.accuracy("auto"))
-    ]
+    _, below = _separated([difference for difference, *_ in behind])
     text = (
         f"We compared `auto` with the method that turned out best in {len(behind)} cases. It is "
         f"furthest from it on {study.pool} ({study.backbone}, {study.image_size} pixels), with "
         f"{cell.n_way} ways and {cell.n_shot} image{'s' * (cell.n_shot > 1)} per class: "
-        f"{gap.mean:+.1f} points from `{cell.best_head()}`, where the interval of `auto` is "
-        f"± {half:.1f}. "
+        f"{gap.mean:+.1f} ± {_half(gap):.1f} points from `{cell.best_head()}`. In {below} of "
+        f"{len(behind)} cases, `auto` is below by more than the interval of the difference. The "
+        f"best method was chosen on the same tasks, which widens the gap."
     )
-    if below:
-        text += f"The gap is larger than the interval of `auto` here: {'; '.join(below)}."
-    else:
-        text += "In no case is the gap larger than the interval of `auto`."
     all_cells = [cell for _, cell in cells]
     texts = (text, _beside_scikit_learn(all_cells), _tuned_beside_linear(all_cells))
     return "\n\n".join(paragraph(one) for one in texts if one)

@@ -40,7 +40,8 @@ compressed again (WebP, quality 80).
 _HOW_TO_READ = """
 ± is a 95 % interval. Differences are relative to the table's baseline, paired by seed. With one
 seed the interval is over the test episodes or images: it describes that network, not its method. A
-difference whose interval contains zero is called "not separated at this budget".
+difference whose interval contains zero is called "not separated at this budget". Intervals over
+seeds do not include the choice of test images, nor of test classes.
 """
 _COMMANDS = """
 ```console

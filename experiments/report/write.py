@@ -42,16 +42,17 @@ HOW_TO_READ = """
 Intervals are 95 %. With several seeds they are over seeds (Student's t); if all seeds were tested
 on the same episodes, they are over seeds and episodes. With one seed the interval is over its
 episodes, or over the test images (Wilson's), and the table says so: it describes that network, not
-its method. Differences from the baseline are paired: by seed, and by episode if all were tested on
-the same ones. A row that was tested on fewer episodes is compared on these. A difference whose
-interval contains zero is "not separated". There is no correction for the number of rows: among
-twenty equally good rows, one is expected to look separated. Minutes are the number of training
-steps times the seconds per step at the fastest pace: the fastest tenth of the steps of the fastest
-seed. The machines are not equally fast: the same training took more than twice as long on one as on
-another. So minutes of two rows do not compare; benchmarks/ compares times. Parameters are those of
-the network that is tested, before an episode adapts it: few-shot methods that train on images
-discard the classifier of the base classes. A row without a seed is open: `nsl reproduce all` runs
-such rows, in the order of `nsl reproduce list`. Every JSON file identifies its data by fingerprint.
+its method. Intervals over seeds do not include the choice of test images, nor of test classes.
+Differences from the baseline are paired: by seed, and by episode if all were tested on the same
+ones. A row that was tested on fewer episodes is compared on these. A difference whose interval
+contains zero is "not separated". There is no correction for the number of rows: among twenty
+equally good rows, one is expected to look separated. Minutes are the number of training steps times
+the seconds per step at the fastest pace: the fastest tenth of the steps of the fastest seed. The
+machines are not equally fast: the same training took more than twice as long on one as on another.
+So minutes of two rows do not compare; benchmarks/ compares times. Parameters are those of the
+network that is tested, before an episode adapts it: few-shot methods that train on images discard
+the classifier of the base classes. A row without a seed is open: `nsl reproduce all` runs such
+rows, in the order of `nsl reproduce list`. Every JSON file identifies its data by fingerprint.
 """
 
 

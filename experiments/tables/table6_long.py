@@ -26,8 +26,8 @@ twentieth for RelationNet. The recipes:
 - MAML (https://github.com/cbfinn/maml): second order, 5 steps in training and 10 in tests, inner
   rate 0.05 for the mean loss (0.01 for theirs, which is five times the mean), 4 tasks per step,
   Adam at 0.001; 240,000 tasks on mini-ImageNet, of which we can afford a sixth.
-- The meta-learned static NSN: 4,000 tasks, ten times those of the short budget, where the validation
-  classes were best after a hundred.
+- The meta-learned static NSN: 4,000 tasks, ten times those of the short budget, where accuracy on
+  the validation classes was highest after a hundred.
 - Networks that learn from images: as at the short budget, for longer.
 - Published numbers for one shot are for networks trained with one shot, except those of R2D2. Four
   methods have a row that trains with one: ProtoNet with 30 classes, RelationNet with 15 queries, as

@@ -83,10 +83,11 @@ def test_the_page_says_who_is_best_on_the_same_tasks(tmp_path):
     )
     (tmp_path / "pictures").mkdir()
     text = write_page(results, tmp_path)[0].read_text()
-    assert "-10.0 points from `linear`" in text
+    # The differences 0, -20 and -10: 4.303 standard errors of 10 / √3.
+    assert "-10.0 ± 24.8 points from `linear`" in text
     words = " ".join(text.split())
     assert "difference in 0 of 2 cases, and worse in 1; the lowest difference is -10.0 poi" in words
-    assert "gap is larger than the interval of `auto` here: birds, eye, 2 ways, 5." in words
+    assert "of 1 cases, `auto` is below by more than the interval of the difference." in words
     assert "| `linear` | 3 | 70.0 ± 24.8 |  | 2,562 | 0.2 |" in text
     assert "worse by more than the interval 0 times, and better 0 times." in words
     # The differences 10 and 0: mean 5, and 12.706 standard errors of 5.

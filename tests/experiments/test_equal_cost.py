@@ -205,7 +205,11 @@ def test_the_error_of_timing_is_the_spread_over_processes(tmp_path):
     record = {"rows": rows, "seconds_by_process": times}
     write_record(costs_file(tmp_path, CIFAR10, 1), record)
     read = read_costs(tmp_path, CIFAR10)["row 3"]
-    assert (read["seconds"], read["timing_error"]) == (seconds["row 3"], error)
+    assert error < 0.03, "measurements on different days differ by more"
+    assert (read["seconds"], read["timing_error"]) == (seconds["row 3"], 0.03)
+    rough = {n: [t * np.exp(noise.normal(0, 0.2)) for _ in slow] for n, t in true.items()}
+    write_record(costs_file(tmp_path, CIFAR10, 2), {**record, "seconds_by_process": rough})
+    assert read_costs(tmp_path, CIFAR10)["row 3"]["timing_error"] == typical_seconds(rough)[1] > 0.1
 
 
 def test_rows_change_width_or_similarity_alone():
@@ -291,15 +295,15 @@ def test_an_earlier_measurement_of_times_is_not_hidden(results):
     before = {**newest, "image-channels-8": dict.fromkeys(AXES, 190)}
     for number, rows in ((3, before), (4, newest)):
         by_process = {name: [row["seconds"]] * 2 for name, row in rows.items()}
-        record = {"rows": rows, "seconds_by_process": by_process}
+        record = {"commit": "a name", "rows": rows, "seconds_by_process": by_process}
         write_record(costs_file(results, CIFAR10, number), record)
     assert earlier_measurements(results, CIFAR10) == [3]
     text = " ".join("\n".join(equal_cost_text(results, "short", "pictures")).split())
-    below = f"−{79 + 2 * log(1.9) / log(2) - 80.5:.2f} ± 0.00"
+    below = f"−{79 + 2 * log(1.9) / log(2) - 80.5:.2f} ±"
     title = STUDIES[CIFAR10].row("image-channels-8").title
-    assert f"(`costs-3.json`) other verdicts on the time per step follow: {title} {below}." in text
+    assert f"(`costs-3.json`) other verdicts on the time per step follow: {title} {below}" in text
     (row,) = equal_cost_rows(results, "short", None, "image-channels-8")
-    assert row[1].endswith(f", **{below}** (time per step)"), "the least favourable one"
+    assert f", **{below}" in row[1], "the least favourable one"
 
 
 def test_a_network_of_which_a_seed_diverged_is_left_out(results):
@@ -353,14 +357,17 @@ def test_the_guide_says_what_was_measured():
     above, below = (ours[seed][0] - plain[seed][0] for seed in ours)
     assert f"it is {above:.1f} points above the plain network of the same width" in text
     assert f", and {-below:.1f} below." in text
-    assert "In no study is the difference between the two larger than its interval" in text
+    assert "On CIFAR-FS and CIFAR-10 (CNN-9) the difference between the two is smaller than" in text
+    several = set()
     for study in STUDIES:
         for points in read_study(study, RESULTS, "short").values():
-            by_name = {point.name: point.compared for point in points}
+            by_name = {point.name: point.by_seed for point in points}
             gates = [by_name.get(name, {}) for name in (RECOMMENDED, f"{RECOMMENDED}-tanh")]
             if len(shared := gates[0].keys() & gates[1].keys()) > 1:
+                several.add(study)
                 pairs = ([gate[seed] for seed in sorted(shared)] for gate in gates)
                 assert paired_over_episodes(*pairs).contains(0.0)
+    assert several == {"equal-cost-cifar-fs", CIFAR10}
 
 
 def test_a_network_without_costs_is_named(results):

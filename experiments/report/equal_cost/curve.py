@@ -201,13 +201,17 @@ def excesses(
 ) -> dict[str, Estimate | None]:
     """How far a network is above the curve of each axis.
 
-    Machines differ: on the axis of time, the least favourable of the newest and of earlier
-    measurements counts.
+    Measurements differ: on the axis of time, the least favourable of the newest and of earlier ones
+    counts, the one with the lowest end of the interval.
     """
     found = {axis: _excess(name, points, axis) for axis in AXES}
     times = [found["seconds"], *(_excess(name, of, "seconds") for of in earlier)]
     reached = [time for time in times if time is not None]
-    return {**found, "seconds": min(reached, key=lambda time: time.mean, default=None)}
+    return {**found, "seconds": min(reached, key=_lowest, default=None)}
+
+
+def _lowest(excess: Estimate) -> float:
+    return excess.mean if excess.low is None else excess.low
 
 
 def _excess(name: str, points: Sequence[Point], axis: str) -> Estimate | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ... import markdown
@@ -29,21 +30,25 @@ AXIS_NAMES = {
 _INTRODUCTION = """
 Plain networks of several widths give a curve of accuracy versus cost. A network with a similarity
 is compared with the curve at its own cost, seed by seed. Above the curve, the similarity is worth
-more than width. The curve is fitted to all plain networks: a parabola in log cost, or a line if
-there are fewer than four widths. On the axis of time, widths that are no better than a faster one
-are left out. ± is a 95 % interval over seeds (Student's t), and over episodes if all networks share
-them; on the axis of time it includes the error of timing, a few percent. With one seed it is over
-episodes alone, and describes that network, not its kind. It is not corrected for the number of
+more than width. The curve is fitted to plain networks: a parabola in log cost, or a line if there
+are fewer than four widths. If some widths lack seeds of the network, it is fitted to those that
+allow the most comparisons. On the axis of time, widths that are no better than a faster one are
+left out. ± is a 95 % interval over seeds (Student's t), and over episodes if all networks share
+them; on the axis of time it includes an error of timing of at least 3 %, by which measurements on
+different days differ. It includes neither the choice of test images or test classes, nor how far
+the curve misses the plain networks themselves, which is given below each table. With one seed it is
+over episodes alone, and describes that network, not its kind. It is not corrected for the number of
 networks. A network is compared on the seeds that it shares with the widths; the pictures show the
-curve of all seeds, which can differ slightly. In the pictures, filled, coloured symbols lie above
-the curve by more than the interval, and bars are 95 % intervals of networks with at least three
-seeds.
+curve of all seeds, which can differ slightly. Pictures and tables of networks show the newest
+times. In the pictures, filled, coloured symbols lie above the curve by more than the interval, and
+bars are 95 % intervals of networks with at least three seeds.
 """
 _SEEDS = """
 For some networks, several seeds were planned from the start. Others got more seeds because their
 first seed was near or above the curve. That seed was chosen for its good result, so it does not
 count in their comparisons: "1 + 4" seeds are compared by the four. It does count in the accuracy
-and in the pictures.
+and in the pictures. The number of further seeds was not fixed in advance. Which networks were
+planned was written into the code after the first results.
 """
 _LEGEND = """
 Every network with a similarity that is compared by several seeds, at equal parameters, equal
@@ -89,6 +94,7 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
     yield markdown.paragraph(_INTRODUCTION)
     yield markdown.paragraph(_SEEDS)
     yield from _verdicts(studies, results, budget)
+    yield from _without_the_first_seed(studies)
     for name, by_test in studies.items():
         if by_test:
             yield f"### {STUDIES[name].title}"
@@ -136,6 +142,36 @@ def _verdicts(
         ]
         yield markdown.table(["network", *columns], rows)
         yield markdown.paragraph(_LEGEND)
+
+
+def _without_the_first_seed(studies: Mapping[str, Mapping[str, list[Point]]]) -> Iterator[str]:
+    """The recommended network, compared as if it had not been planned."""
+    parts = []
+    for name, by_test in studies.items():
+        for words, points in by_test.items():
+            for point in (p for p in points if p.name == RECOMMENDED and len(p.by_seed) > 2):
+                as_selected = replace(point, selected_by=min(point.by_seed))
+                heights = [Curve.of(points, axis).excess(as_selected) for axis in AXES[:2]]
+                if None not in heights:
+                    where = f"{study_words(name)}{words and f', {words}'}"
+                    both = " and ".join(signed(h, brief=True) for h in heights if h is not None)
+                    parts.append(f"{both} ({where})")
+    if parts:
+        yield markdown.paragraph(
+            f"Compared without its first seed, like a network that was not planned, "
+            f"{_lower(_title_of(studies))} is above the curves of parameters and multiply-adds by "
+            f"{'; '.join(parts)}."
+        )
+
+
+def _title_of(studies: Mapping[str, Mapping[str, list[Point]]]) -> str:
+    """The title of the recommended network."""
+    every = (p for by_test in studies.values() for points in by_test.values() for p in points)
+    return next(point.title for point in every if point.name == RECOMMENDED)
+
+
+def _lower(title: str) -> str:
+    return title[0].lower() + title[1:]
 
 
 def earlier_studies(name: str, results: Path, budget: str, test: str) -> list[list[Point]]:
@@ -194,7 +230,11 @@ def _table(points: list[Point]) -> str:
     plain = sorted((p for p in points if p.is_plain), key=lambda p: p.cost["parameters"])
     rows = []
     for point in (*plain, *best_first(points, curves["parameters"])):
-        cells = [point.title, _seeds(point), number(point.accuracy, brief=True)]
+        cells = [
+            point.title,
+            _seeds(point, curves["parameters"]),
+            number(point.accuracy, brief=True),
+        ]
         for axis in AXES:
             excess = None if point.is_plain else curves[axis].excess(point)
             cells += [
@@ -217,10 +257,12 @@ def _misfit(points: list[Point]) -> str:
     return f"{_MISFIT} {'; '.join(misfits)}."
 
 
-def _seeds(point: Point) -> str:
+def _seeds(point: Point, curve: Curve) -> str:
     """How many seeds a network has; the one that selected it is counted apart."""
-    compared, all_seeds = len(point.compared), len(point.by_seed)
-    return str(all_seeds) if compared == all_seeds else f"1 + {compared}"
+    others, all_seeds = len(point.compared), len(point.by_seed)
+    seeds = str(all_seeds) if others == all_seeds else f"1 + {others}"
+    compared = others if point.is_plain else len(curve.seeds(point))
+    return seeds if compared in (0, others) else f"{seeds}, {compared} compared"
 
 
 def _amount(axis: str, cost: float) -> str:

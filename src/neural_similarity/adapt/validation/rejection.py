@@ -66,9 +66,9 @@ def fit_rejection(
     """A threshold that accepts this share of new images of the classes; None without tests.
 
     The distance of every image is measured from class means computed without its fold. Of n such
-    distances, the threshold is the ⌈accept · (n + 1)⌉-th smallest: new images of the classes are
-    then accepted at least that often on average (Vovk et al. 2005, conformal prediction), and
-    slightly more often, because the means of all images are better than those without a fold. With
+    distances, the threshold is the ⌈accept · (n + 1)⌉-th smallest, as in conformal prediction (Vovk
+    et al., 2005): new images of the classes are then accepted about that often, and slightly more
+    often, because the means of all images are better than those without a fold. With
     fewer than 19 images the threshold is the largest distance, and the share may be less than 95 %.
 
     Measured by ``python -m experiments.trust`` at 95 %: 96.6, 95.2 and 95.2 % of new images of the
