@@ -83,6 +83,17 @@ def test_three_networks_side_by_side(run, tmp_path):
     assert "expected the settings the runs began with" in one_line(other)
 
 
+def test_a_recipe_and_an_option_can_be_given_again(run):
+    """As torchrun does after a lost worker: the very same command."""
+    given = ("--recipe", "authors", "--similarity", "dynamic", "--set", "hidden=4")
+    command = ("train", *SMALL, *given, "--set", "predictor_options.batch_norm=true", "--out", "a")
+    assert run(*command).code == 0
+    resumed = run(*command, "--resume")
+    assert resumed.code == 0, resumed.err
+    other = run(*command, "--resume", "--set", "predictor_options.batch_norm=false")
+    assert "different values for predictor_options" in one_line(other)
+
+
 def test_a_run_from_a_file_is_evaluated_and_merged(run, tmp_path):
     (tmp_path / "a.toml").write_text('similarity = "static"\nepochs = 2\nlr = 0.05\n')
     done = run("train", "--config", "a.toml", *SMALL, "--seed", 3, "--tensorboard")

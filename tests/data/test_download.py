@@ -142,6 +142,18 @@ def test_a_web_page_in_place_of_the_file(target):
     assert names(target.parent) == []
 
 
+def test_a_web_page_does_not_cost_what_was_received_before(target):
+    part = target.with_name(target.name + ".part")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_bytes(CONTENT[:150_000])
+    with (
+        web_server({"/digits.bin": PAGE}, ranges=False) as server,
+        pytest.raises(FetchError, match=r"expected 300,000 bytes at .*, got 55 \(text/html\)"),
+    ):
+        fetch_file(server.url("/digits.bin"), target, MD5, size=len(CONTENT))
+    assert part.read_bytes() == CONTENT[:150_000]
+
+
 def test_another_file_in_the_place(target):
     target.parent.mkdir()
     target.write_bytes(b"mine")

@@ -1,5 +1,6 @@
 """Training in detail: the rate of every step, which weights are best, random numbers by step."""
 
+import sys
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -9,6 +10,7 @@ from support.killing import Killed, killed_at
 from support.train_runs import SMALL, assert_same_run
 from torch import nn
 
+from neural_similarity.errors import RunError
 from neural_similarity.models import register_model
 from neural_similarity.models.cnn import CNN
 from neural_similarity.train import Run, train
@@ -103,3 +105,24 @@ def test_seeds_processes_and_steps_draw_different_random_numbers():
         assert tuple(torch.rand(4).tolist()) == first
         drawn.add(first)
     assert len(drawn) == 12
+
+
+def test_tensorboard_that_is_missing_is_noticed_before_a_run_is_replaced(tmp_path, monkeypatch):
+    run = train(replace(SMALL, epochs=1.0), tmp_path / "run")
+    before = {file.name: file.read_bytes() for file in run.folder.iterdir() if file.is_file()}
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(RunError, match="expected the package tensorboard, got none"):
+        train(replace(SMALL, epochs=2.0), run.folder, force=True, tensorboard=True)
+    assert {f.name: f.read_bytes() for f in run.folder.iterdir() if f.is_file()} == before
+
+
+def test_tensorboard_forgets_what_a_killed_process_wrote(tmp_path):
+    """Killed before a checkpoint, training begins anew; the old points are not shown."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = replace(SMALL, log_every=1)
+    with pytest.raises(Killed):
+        train(config, tmp_path / "run", tensorboard=True, callback=killed_at(2))
+    train(config, tmp_path / "run", tensorboard=True, resume=True)
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 13))

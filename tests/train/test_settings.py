@@ -90,6 +90,7 @@ def test_options_are_as_in_a_file():
         ("steps=none", None),
         ("steps=None", None),
         ("similarity=None", "none"),
+        ("augmentation=none", "none"),
         ("predictor_options.output=none", "none"),
         ("method_options.batch_size=None", None),
         ("schedule = paper", "paper"),

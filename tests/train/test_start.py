@@ -11,6 +11,7 @@ from support.train_runs import SMALL, assert_same_run
 
 import neural_similarity as ns
 from neural_similarity.train import Run, World, train
+from neural_similarity.train import build as build_module
 from neural_similarity.train.task import Classification
 
 
@@ -95,12 +96,38 @@ def test_other_classes_get_a_new_classifier(plain, monkeypatch):
         ({"pixels": "raw"}, "expected pixels 'raw', got 'normalised'. The trained network cannot"),
         ({"norm_eps": 0.1}, "expected norm_eps 0.1, got None"),
         ({"image_size": 16}, "expected a network for images of 1 channel.* and side 16, as in"),
+        (
+            {"validation": 0.2, "seed": 5},
+            r"expected the division into training and validation images .*\(validation 0, seed \d\)"
+            r", got another one \(validation 0\.2, seed 5\)",
+        ),
     ],
 )
 def test_networks_that_do_not_fit(plain, settings, message):
     config = replace(SMALL, from_run=str(plain.folder), **settings)
     with pytest.raises(ns.RunError, match=message):
         Classification(config, World())
+
+
+def test_the_same_division_is_no_leak(tmp_path):
+    """With another seed, most validation images would be training images of the first run."""
+    held_out = replace(SMALL, validation=0.2, epochs=1.0)
+    first = train(held_out, tmp_path / "first")
+    Classification(replace(held_out, from_run=str(first.folder)), World())
+    with pytest.raises(ns.RunError, match="It was trained on images that would be validation im"):
+        Classification(replace(held_out, from_run=str(first.folder), seed=5), World())
+
+
+def test_a_network_for_grey_images_is_refused_for_colour(plain, monkeypatch):
+    grey = build_module.load_dataset
+
+    def in_colour(*arguments, **options):
+        images = grey(*arguments, **options)
+        return replace(images, images=images.images.expand(-1, 3, -1, -1).contiguous())
+
+    monkeypatch.setattr(build_module, "load_dataset", in_colour)
+    with pytest.raises(ns.RunError, match=r"expected a network for images of 3 channel\(s\)"):
+        Classification(replace(SMALL, from_run=str(plain.folder)), World())
 
 
 def test_settings_that_do_not_go_together():

@@ -157,11 +157,11 @@ def _configurations(
         if comparison is not None and set(_kinds(settings) or comparison) == set(comparison):
             more = {name: value for name, value in settings.items() if name != "similarity"}
             return {
-                name: TrainConfig.from_dict({**config.to_dict(), **more})
+                name: TrainConfig.from_dict(_over(config.to_dict(), more))
                 for name, config in comparison.items()
             }
         if is_run or not settings.keys() - _INCIDENTAL:
-            settings = {**Run.open(resumed).config.to_dict(), **settings}
+            settings = _over(Run.open(resumed).config.to_dict(), settings)
             return {"": TrainConfig.from_dict(settings)}
     if not settings.keys() - _INCIDENTAL:
         settings = {**FIRST_LOOK, **settings}

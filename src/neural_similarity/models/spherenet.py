@@ -10,6 +10,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from .. import _check
 from ..errors import ShapeError
 from ..nn import SelfAttention2d, SphereConv2d
 from .backbone import Backbone, ConvLayer, conv_norm_relu, draw_from_he, max_pooled, pooled_side
@@ -87,6 +88,9 @@ class SphereNet(Backbone):
         classifier_bias: bool = True,
     ) -> None:
         super().__init__(num_classes, in_channels, image_size)
+        _check.whole_numbers("SphereNet", hidden=hidden)
+        for width in widths:
+            _check.whole_numbers("SphereNet", widths=width)
         side = pooled_side("SphereNet", image_size, len(widths))
         if not set(attention) <= set(range(1, len(widths) + 1)):
             raise ShapeError(

@@ -43,6 +43,7 @@ __all__ = [
     "build_model",
     "build_optimizer",
     "build_similarity",
+    "held_out_share",
     "training_augment",
     "training_copy",
     "unseen_images",
@@ -165,7 +166,9 @@ def build_data(config: TrainConfig, world: World, statistics: Statistics | None 
     batch = min(config.batch_size, max(len(train), len(test))) * train.in_channels
     advice = "Use a smaller batch_size or image_size"
     check_fits("train", "a batch of images", 4 * batch * side**2, advice)
-    mean, std = statistics or _statistics(config, train)
+    if statistics is None or len(statistics[0]) != train.in_channels:  # which check_source refuses
+        statistics = _statistics(config, train)
+    mean, std = statistics
     ranks = {"rank": world.rank, "world_size": world.size, "workers": config.workers}
     return Data(
         train=train_loader(
@@ -208,13 +211,13 @@ def unseen_images(config: TrainConfig, split: str | None = None) -> ImageSet:
     split = splits[-1] if split is None else split
     _check.known_name("run", "split", split, splits)
     if split == "validation":
-        return split_validation(_load(config, "train"), _validation(config), config.seed)[1]
+        return split_validation(_load(config, "train"), held_out_share(config), config.seed)[1]
     return _load(config, dataset_info(config.data).splits[-1])
 
 
 def unseen_splits(config: TrainConfig) -> list[str]:
     """The splits of unseen images; the first is used for evaluation during training."""
-    return ["validation"] * bool(_validation(config)) + ["test"] * _has_test(config)
+    return ["validation"] * bool(held_out_share(config)) + ["test"] * _has_test(config)
 
 
 def training_copy(config: TrainConfig) -> str | None:
@@ -238,8 +241,8 @@ def square(images: ImageSet) -> int:
 
 def _image_sets(config: TrainConfig) -> tuple[ImageSet, ImageSet]:
     train = _load(config, "train")
-    if _validation(config):
-        train, test = split_validation(train, _validation(config), config.seed)
+    if held_out_share(config):
+        train, test = split_validation(train, held_out_share(config), config.seed)
     else:
         test = unseen_images(config)
     if not len(test):
@@ -261,7 +264,7 @@ def _has_test(config: TrainConfig) -> bool:
     return dataset_info(config.data).kind == "classification"
 
 
-def _validation(config: TrainConfig) -> float:
+def held_out_share(config: TrainConfig) -> float:
     """The share of training images that is held out; never zero if there is no test split."""
     return config.validation or (0.0 if _has_test(config) else 0.1)
 

@@ -122,7 +122,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
         is_unset = word == "None" or ("." not in name and word.lower() == "none")
     if not is_unset:
         return name, word
-    return name, "none" if name == "similarity" else None
+    return name, "none" if name in ("similarity", "augmentation") else None
 
 
 def merge_settings(settings: dict[str, Any], more: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from .metrics import MetricsFile
 from .runs import Run, RunFolder
 from .stop_signals import collect_stop_signals
 from .task import Classification, Task
-from .tensorboard import tensorboard_events
+from .tensorboard import check_tensorboard, tensorboard_events
 
 __all__ = ["Callback", "Progress", "carry_out", "train"]
 
@@ -102,6 +102,8 @@ def carry_out(
 ) -> None:
     """Train the task that ``prepare`` creates into a run folder; see :func:`train`."""
     config = run.config
+    if tensorboard:
+        check_tensorboard()  # before a run is replaced
     with join_world(config.device) as world:
         # A machine whose own workers are alive does not notice the restart.
         resume = bool(world.sum(torch.tensor(float(resume or restarted()))))
@@ -117,10 +119,11 @@ def carry_out(
                     run.create(force)
             world.wait()
             callbacks = [callback] if callback is not None else []
-            if tensorboard and world.first:
-                callbacks.append(stack.enter_context(tensorboard_events(run.folder)))
             job = _Job.start(run, task, world, callbacks, resume)
             stack.callback(job.close)
+            if tensorboard and world.first:
+                events = tensorboard_events(run.folder, job.progress.step)
+                callbacks.append(stack.enter_context(events))
             job.run_steps()
         world.wait()
 

@@ -159,11 +159,11 @@ class Settings:
             ("norm_start", NORM_STARTS),
         ):
             _check.known_name("configuration", name, getattr(self, name), choices)
-        self.at_least(0, "grad_clip", "weight_decay", "predictor_decay", "similarity_decay",
+        self.at_least(0, "weight_decay", "predictor_decay", "similarity_decay",
                       "filter_decay", "norm_decay", "checkpoint_minutes", "momentum",
                       "seed", "similarity_l1")  # fmt: skip
         self.at_least(1, "batch_size", "eval_every", "log_every", "threads", "similarity_groups")
-        self.above(0, "steps", "lr", "image_size", "hidden", "norm_eps")
+        self.above(0, "grad_clip", "steps", "lr", "image_size", "hidden", "norm_eps")
         self.shares("norm_momentum", "predictor_momentum")
         if self.threads is not None and self.threads > 1024:
             raise RunError(f"configuration: expected at most 1024 threads, got {self.threads}.")

@@ -12,12 +12,14 @@ from torch import nn
 
 from ..convert import freeze_backbone, freeze_statistics
 from ..errors import RunError
+from .build import held_out_share
 from .config import TrainConfig
 from .runs import Run, RunFolder
 from .settings import NETWORK_SETTINGS, SIMILARITY_SETTINGS, Settings
 
 __all__ = [
     "begin_with",
+    "check_division",
     "check_images",
     "check_same_network",
     "check_source",
@@ -46,6 +48,18 @@ def check_source(source: Run, config: TrainConfig, in_channels: int, image_size:
             f"got {has!r}. Set similarity to its value."
         )
     check_same_network(where, source, config, has != "none", "pixels")
+
+
+def check_division(source: Run, config: TrainConfig) -> None:
+    """Raise if a run would be validated on images that the other run was trained on."""
+    theirs, ours = ((held_out_share(of), of.seed) for of in (source.config, config))
+    if source.config.data == config.data and theirs != ours:
+        raise RunError(
+            f"from_run {source.folder}: expected the division into training and validation images "
+            f"of that run (validation {theirs[0]:g}, seed {theirs[1]}), got another one "
+            f"(validation {ours[0]:g}, seed {ours[1]}). It was trained on images that would be "
+            f"validation images here. Set validation and seed to its values."
+        )
 
 
 def check_images(

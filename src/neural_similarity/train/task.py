@@ -15,7 +15,7 @@ from .distributed import World
 from .evaluate import evaluate
 from .ingredients.losses import classification_loss, l1_on_similarity
 from .runs import Run
-from .start import begin_with, check_source, freeze
+from .start import begin_with, check_division, check_source, freeze
 
 __all__ = ["Batches", "Classification", "Task"]
 
@@ -73,10 +73,13 @@ class Classification:
         statistics = None if source is None else source.normalisation()
         self.data: Data = build_data(config, world, statistics)
         data = self.data
+        if source is not None:
+            check_source(source, config, data.in_channels, data.image_size)
+            if data.evaluated_on == "validation":
+                check_division(source, config)
         self.model = build_model(config, len(data.classes), data.in_channels, data.image_size)
         self.new_classifier = True
         if source is not None:
-            check_source(source, config, data.in_channels, data.image_size)
             self.new_classifier = begin_with(self.model, source, data.classes)
         self._trainable = [p for p in self.model.parameters() if p.requires_grad]
         self.batches: Batches = data.train

@@ -9,22 +9,31 @@ from typing import Any
 
 from ..errors import RunError
 
-__all__ = ["tensorboard_events"]
+__all__ = ["check_tensorboard", "tensorboard_events"]
 
 _SCALARS = ("loss", "error", "lr", "images_per_second")
 
 
-@contextmanager
-def tensorboard_events(folder: Path) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that writes lines of metrics into ``folder/tensorboard``."""
+def check_tensorboard() -> None:
+    """Raise if the package is missing."""
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard import SummaryWriter  # noqa: F401
     except ImportError as error:
         raise RunError(
             "train: expected the package tensorboard, got none. Install it with: pip install "
             "'neural-similarity[tensorboard]'."
         ) from error
-    with SummaryWriter(str(folder / "tensorboard")) as writer:
+
+
+@contextmanager
+def tensorboard_events(folder: Path, step: int = 0) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A function that writes lines of metrics into ``folder/tensorboard``.
+
+    Training continues after ``step``: what an earlier process wrote beyond it is not shown.
+    """
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1) as writer:
 
         def write(line: dict[str, Any]) -> None:
             for name in _SCALARS:

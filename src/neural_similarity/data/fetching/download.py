@@ -221,11 +221,12 @@ def _receive(
     if offset:
         headers["Range"] = f"bytes={offset}-"
     with _response(Request(url, headers=headers), target, file) as response:
-        if offset and not _continues(response, offset):
-            file.truncate(0)
-            offset = 0
+        anew = offset > 0 and not _continues(response, offset)
+        offset = 0 if anew else offset
         total = _total(response.headers, offset)
         _check_size(url, target, response.headers, total, size)
+        if anew:  # only now: a page of a proxy must not cost what was received before
+            file.truncate(0)
         total = size if total is None else total
         while chunk := _read(response):
             with writing("fetch", target):
