@@ -85,7 +85,7 @@ def test_three_networks_side_by_side(run, tmp_path):
 
 def test_a_recipe_and_an_option_can_be_given_again(run):
     """As torchrun does after a lost worker: the very same command."""
-    given = ("--recipe", "authors", "--similarity", "dynamic", "--set", "hidden=4")
+    given = ("--recipe", "authors", "--steps", 2, "--similarity", "dynamic", "--set", "hidden=4")
     command = ("train", *SMALL, *given, "--set", "predictor_options.batch_norm=true", "--out", "a")
     assert run(*command).code == 0
     resumed = run(*command, "--resume")
