@@ -146,10 +146,11 @@ def _verdicts(
 
 def _without_the_first_seed(studies: Mapping[str, Mapping[str, list[Point]]]) -> Iterator[str]:
     """The recommended network, compared as if it had not been planned."""
-    parts = []
+    parts, title = [], ""
     for name, by_test in studies.items():
         for words, points in by_test.items():
             for point in (p for p in points if p.name == RECOMMENDED and len(p.by_seed) > 2):
+                title = f"{point.title[0].lower()}{point.title[1:]}"
                 as_selected = replace(point, selected_by=min(point.by_seed))
                 heights = [Curve.of(points, axis).excess(as_selected) for axis in AXES[:2]]
                 if None not in heights:
@@ -159,19 +160,8 @@ def _without_the_first_seed(studies: Mapping[str, Mapping[str, list[Point]]]) ->
     if parts:
         yield markdown.paragraph(
             f"Compared without its first seed, like a network that was not planned, "
-            f"{_lower(_title_of(studies))} is above the curves of parameters and multiply-adds by "
-            f"{'; '.join(parts)}."
+            f"{title} is above the curves of parameters and multiply-adds by {'; '.join(parts)}."
         )
-
-
-def _title_of(studies: Mapping[str, Mapping[str, list[Point]]]) -> str:
-    """The title of the recommended network."""
-    every = (p for by_test in studies.values() for points in by_test.values() for p in points)
-    return next(point.title for point in every if point.name == RECOMMENDED)
-
-
-def _lower(title: str) -> str:
-    return title[0].lower() + title[1:]
 
 
 def earlier_studies(name: str, results: Path, budget: str, test: str) -> list[list[Point]]:
