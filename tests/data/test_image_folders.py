@@ -13,6 +13,7 @@ import neural_similarity as ns
 from neural_similarity.data import FolderSet, MemorySet, images, load_dataset
 from neural_similarity.data.image_sets import IMAGENET_STATISTICS
 from neural_similarity.data.images import decode_error, middle, read_image, whole
+from neural_similarity.data.plugins import register_plugins
 from neural_similarity.data.sets import mini_imagenet
 
 
@@ -170,6 +171,31 @@ def test_files_that_are_no_images_are_named(tmp_path, caplog):
         dataset = load_dataset("imagefolder", "train", tmp_path)
     assert [bad.path.name for bad in dataset.skipped] == ["new.HEIC"]
     assert "skipped 1 file(s) without an image suffix: dog/rex" in caplog.text
+
+
+def test_photographs_of_phones(tmp_path, monkeypatch):
+    """HEIC with a plug-in: turned upright, damage noticed although the thumbnail is intact."""
+    columns = np.broadcast_to(np.arange(256, dtype=np.uint8)[None, :, None], (128, 256, 3))
+    Image.fromarray(columns.copy()).save(tmp_path / "ramp.png")
+    register_plugins()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    photo = tmp_path / "photo.HEIC"
+    stored = Image.fromarray(columns.copy()).transpose(Image.Transpose.ROTATE_90)
+    stored.save(photo, "HEIF", quality=100, exif=exif.tobytes(), thumbnails=[64])
+    assert decode_error(photo) is None
+    read, expected = (read_image(tmp_path / f, (16, 32)).float() for f in (photo.name, "ramp.png"))
+    assert (read - expected).abs().max() <= 6  # the codec is lossy
+    content = photo.read_bytes()
+    photo.write_bytes(content[: len(content) * 9 // 10])
+    assert decode_error(photo)
+
+    photo.write_bytes(content)
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.setattr(Image, "ID", [name for name in Image.ID if name != "HEIF"])
+    assert decode_error(photo) == "a format that needs the package pillow-heif"
+    with pytest.raises(ns.DataError, match="Install the package pillow-heif, or convert the file"):
+        read_image(photo, (16, 32))
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])

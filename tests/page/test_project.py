@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from io import BytesIO
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 from support.page_cases import COLOURS, files_of, names_in, picture, write_pictures
 
 from neural_similarity.adapt.image_folder import read_classes
+from neural_similarity.data.plugins import register_plugins
 from neural_similarity.errors import RunError
 from neural_similarity.page import RefusedError, open_project
 from neural_similarity.page.project import pictures
@@ -191,6 +193,21 @@ def test_what_is_no_whole_picture_is_refused(project, content, words):
         project.add_picture(project.add_class("red"), "a.png", content)
     assert files_of(project) == []
     assert names_in(project.folder / "red") == []
+
+
+def test_pictures_of_phones(project, monkeypatch):
+    """HEIC is read with its plug-in, which is named where it is missing."""
+    register_plugins()
+    file = BytesIO()
+    Image.new("RGB", (64, 48), "red").save(file, "HEIF")
+    id = project.add_class("red")
+    project.add_picture(id, "a.jpg", file.getvalue())
+    assert files_of(project) == ["red/a.heic"]
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.setattr(Image, "ID", [name for name in Image.ID if name != "HEIF"])
+    monkeypatch.setattr(pictures, "_formats", lambda: ["PNG"])
+    with pytest.raises(RefusedError, match="Install the package pillow-heif, or convert it to"):
+        project.add_picture(id, "b.jpg", file.getvalue())
 
 
 def test_large_files_and_many_pixels_are_refused(project, monkeypatch):

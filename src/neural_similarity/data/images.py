@@ -21,6 +21,7 @@ from ..errors import DataError
 from ._modes import in_colour
 from ._progress import progress
 from .extras import needs
+from .plugins import missing_plugin, register_plugins
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -40,7 +41,7 @@ __all__ = [
     "whole",
 ]
 
-#: Suffixes of image files in lower case; Pillow needs plug-ins for some of them.
+#: Suffixes of image files in lower case; Pillow needs plug-ins (``plugins.py``) for some of them.
 EXTENSIONS = (
     ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".jxl",
     ".pgm", ".png", ".ppm", ".tga", ".tif", ".tiff", ".webp",
@@ -145,10 +146,11 @@ def decode_error(path: Path) -> str | None:
         if not path.stat().st_size:
             return "an empty file"
         with _open_image(path) as image:
-            image.draft("RGB", (1, 1))
+            if image.format in _FAST_FORMATS:
+                image.draft("RGB", (1, 1))
             upright(image)
     except _DECODE_ERRORS as error:
-        return _reason(error)
+        return _reason(error, path)
     return None
 
 
@@ -174,6 +176,9 @@ def quietly() -> Iterator[None]:
         yield
 
 
+#: Formats that are read to the end at any size; a HEIC file would only show its thumbnail.
+_FAST_FORMATS = ("JPEG", "MPO")
+
 #: What Pillow raises for damaged files: each format has its own reader with its own errors.
 _DECODE_ERRORS = (
     OSError, SyntaxError, ValueError, EOFError, TypeError, MemoryError, ArithmeticError,
@@ -186,6 +191,7 @@ def _open_image(path: Path) -> Iterator[Image.Image]:
     from PIL import Image
 
     check_regular(path)
+    register_plugins()
     try:
         with Image.open(path) as image:
             yield image
@@ -214,15 +220,24 @@ def _inside(
 
 
 def _undecodable(path: Path, error: BaseException) -> DataError:
+    remedy = "Remove the file, or replace it by an intact one"
+    if package := missing_plugin(path):
+        remedy = f"Install the package {package}, or convert the file to JPEG"
     return DataError(
-        f"{path}: expected an image that can be decoded, got {_reason(error)}. "
-        f"Remove the file, or replace it by an intact one."
+        f"{path}: expected an image that can be decoded, got {_reason(error, path)}. {remedy}."
     )
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, path: Path) -> str:
     """One line of Pillow's message, without the path, which the caller adds."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return "no image format that Pillow knows" if "cannot identify image" in text else text
+    if "cannot identify image" not in text:
+        return text
+    package = missing_plugin(path)
+    return (
+        f"a format that needs the package {package}"
+        if package
+        else ("no image format that Pillow knows")
+    )

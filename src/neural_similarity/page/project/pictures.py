@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..._io import open_regular
 from ...data.images import upright
+from ...data.plugins import missing_plugin, register_plugins
 from ..refused import RefusedError
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ SMALL, LARGE = 256, 1024
 """The longer side of the small and the large copies that the page shows."""
 
 _SUFFIXES = {
-    "AVIF": ".avif", "BMP": ".bmp", "GIF": ".gif", "JPEG": ".jpg", "MPO": ".jpg", "PNG": ".png",
-    "PPM": ".ppm", "TIFF": ".tif", "WEBP": ".webp",
+    "AVIF": ".avif", "BMP": ".bmp", "GIF": ".gif", "HEIF": ".heic", "JPEG": ".jpg", "MPO": ".jpg",
+    "PNG": ".png", "PPM": ".ppm", "TIFF": ".tif", "WEBP": ".webp",
 }  # fmt: skip
 
 
@@ -63,6 +64,7 @@ def check_pixels(file: Path) -> None:
     """
     from PIL import Image
 
+    register_plugins()
     try:
         with open_regular(file) as content, Image.open(content) as image:
             _check_size(image)
@@ -98,9 +100,17 @@ def _decoded(source: bytes | Path, side: int | None) -> tuple[Image.Image, str]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _too_many_pixels() from error
     except UnidentifiedImageError as error:
-        raise RefusedError("It is not a readable picture.", 415) from error
+        raise RefusedError(_unreadable(source), 415) from error
     except Exception as error:  # each of Pillow's readers has its own errors for damaged files
         raise RefusedError("The picture is damaged.", 415) from error
+
+
+def _unreadable(source: bytes | Path) -> str:
+    """The reason for the user; phones write HEIC files, which need a plug-in."""
+    is_heic = isinstance(source, bytes) and source[4:12] in (b"ftypheic", b"ftypheix", b"ftypmif1")
+    if is_heic and (package := missing_plugin(Path("photo.heic"))):
+        return f"It is a HEIC picture. Install the package {package}, or convert it to JPEG."
+    return "It is not a readable picture."
 
 
 def _check_size(image: Image.Image) -> None:
@@ -122,4 +132,5 @@ def _formats() -> list[str]:
     from PIL import Image
 
     Image.init()
+    register_plugins()
     return [name for name in _SUFFIXES if name in Image.OPEN]
