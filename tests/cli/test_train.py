@@ -83,6 +83,14 @@ def test_three_networks_side_by_side(run, tmp_path):
     assert "expected the settings the runs began with" in one_line(other)
 
 
+def test_processes_that_cannot_share_a_batch_leave_nothing(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("RANK", "0")
+    done = run("train", *SMALL, "--similarity", "none,static", "--out", "all")
+    assert "a batch that can be divided among 3 processes" in one_line(done)
+    assert not (tmp_path / "all").exists()
+
+
 def test_a_recipe_and_an_option_can_be_given_again(run):
     """As torchrun does after a lost worker: the very same command."""
     given = ("--recipe", "authors", "--steps", 2, "--similarity", "dynamic", "--set", "hidden=4")

@@ -107,6 +107,21 @@ def test_seeds_processes_and_steps_draw_different_random_numbers():
     assert len(drawn) == 12
 
 
+def test_a_loaded_network_leaves_the_callers_random_numbers(tmp_path):
+    run = train(replace(SMALL, steps=1), tmp_path / "run")
+    torch.manual_seed(3)
+    expected = torch.randn(2)
+    torch.manual_seed(3)
+    run.load_model()
+    assert torch.equal(torch.randn(2), expected)
+
+
+def test_one_value_per_channel_is_named(tmp_path):
+    one = replace(SMALL, batch_size=1, steps=1, similarity="dynamic", predictor="image")
+    with pytest.raises(RunError, match=r"expected several values for each channel of a BatchNorm"):
+        train(replace(one, predictor_options={"batch_norm": True}), tmp_path / "run")
+
+
 def test_tensorboard_that_is_missing_is_noticed_before_a_run_is_replaced(tmp_path, monkeypatch):
     run = train(replace(SMALL, epochs=1.0), tmp_path / "run")
     before = {file.name: file.read_bytes() for file in run.folder.iterdir() if file.is_file()}

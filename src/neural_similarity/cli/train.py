@@ -250,9 +250,10 @@ def _train(
             report_run(run)
         return
     if comparison is None:
+        world = World(size=int(os.environ.get("WORLD_SIZE", "1")))
         for config in configs.values():
             find_device(config.device)
-            Classification(config, World())  # raises before anything is written
+            Classification(config, world)  # raises before anything is written
     else:
         check_comparison(out, comparison, configs)
     with alone(out) if first else nullcontext():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,6 +45,7 @@ __all__ = [
     "build_optimizer",
     "build_similarity",
     "held_out_share",
+    "other_random_numbers",
     "training_augment",
     "training_copy",
     "unseen_images",
@@ -88,6 +90,13 @@ def build_model(config: Settings, num_classes: int, in_channels: int, image_size
     """The network; its initial weights depend on the seed."""
     torch.manual_seed(config.seed)
     fixed = {"in_channels": in_channels, "image_size": image_size}
+    for name, value in fixed.items():
+        if config.options.get(name, value) != value:
+            raise RunError(
+                f"configuration: expected options without {name}, which is {value} for images of "
+                f"{config.data!r}, got {name}={config.options[name]!r}. Leave it out"
+                + ("; the setting image_size resizes images." if name == "image_size" else ".")
+            )
     try:
         model = create_model(
             config.model,
@@ -105,6 +114,11 @@ def build_model(config: Settings, num_classes: int, in_channels: int, image_size
         ) from error
     set_norms(model, config)
     return model
+
+
+def other_random_numbers() -> AbstractContextManager[None]:
+    """Around building a network whose weights are then read: keep the caller's random numbers."""
+    return torch.random.fork_rng(range(torch.cuda.device_count()))
 
 
 def build_optimizer(config: Settings, model: nn.Module) -> torch.optim.Optimizer:

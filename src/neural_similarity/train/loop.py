@@ -36,6 +36,8 @@ from .tensorboard import check_tensorboard, tensorboard_events
 
 __all__ = ["Callback", "Progress", "carry_out", "train"]
 
+_ONE_VALUE = "Expected more than 1 value per channel"  # PyTorch's words
+
 Callback = Callable[[dict[str, Any]], None]
 """Called with every line of metrics, and after each step with ``{"kind": "step", ...}``."""
 
@@ -230,8 +232,17 @@ class _Job:
         rate = config.learning_rate * SCHEDULES[config.schedule](progress.step / total)
         for group in self.optimizer.param_groups:
             group["lr"] = group["lr_factor"] * rate
-        with torch.autocast(world.device.type, torch.bfloat16, enabled=config.autocast):
-            loss, wrong = self.network(*batch)  # type: ignore[misc]  # it is there now
+        try:
+            with torch.autocast(world.device.type, torch.bfloat16, enabled=config.autocast):
+                loss, wrong = self.network(*batch)  # type: ignore[misc]  # it is there now
+        except ValueError as reason:
+            if _ONE_VALUE not in str(reason):
+                raise
+            raise RunError(
+                f"{self.run.folder}: expected several values for each channel of a BatchNorm, got "
+                f"one. One value has no variance. Use a larger batch: one image is too few where a "
+                f"map is 1×1 or pooled."
+            ) from reason
         self.optimizer.zero_grad()
         loss.backward()
         if config.grad_clip is not None:

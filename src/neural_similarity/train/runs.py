@@ -30,7 +30,13 @@ from .._io import write_file
 from .._json import Side, build, read_json
 from ..data import ImageSet, eval_loader
 from ..errors import RunError
-from .build import build_model, training_copy, unseen_images, unseen_splits
+from .build import (
+    build_model,
+    other_random_numbers,
+    training_copy,
+    unseen_images,
+    unseen_splits,
+)
 from .checkpoint import disk_errors, read_weights, write_atomically
 from .commit import UNKNOWN, code_version
 from .config import TrainConfig
@@ -260,7 +266,8 @@ class Run(RunFolder[TrainConfig]):
         file = self.weights(which)
         environment = self.environment()
         classes, channels = len(environment["classes"]), environment["in_channels"]
-        model = build_model(self.config, classes, channels, environment["image_size"])
+        with other_random_numbers():
+            model = build_model(self.config, classes, channels, environment["image_size"])
         read_weights(file, model)
         return model.eval()
 
