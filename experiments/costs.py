@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from fnmatch import fnmatch
+from itertools import combinations
 from math import exp, log, pi, sqrt
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from statistics import fmean, median, variance
+from statistics import fmean, median, stdev, variance
 from typing import Any
 
 import torch
@@ -40,18 +41,19 @@ from neural_similarity.train import (
 from .code_version import commit
 from .records import RESULTS, read_record, write_record
 from .tables.base import Table
-from .tables.equal_cost import STUDIES
+from .tables.equal_cost import PLAIN, STUDIES
 
 __all__ = [
-    "costs_file", "earlier_measurements", "main", "matching_rows", "measure", "measure_here",
-    "read_costs", "typical_seconds",
+    "costs_file", "differences", "earlier_measurements", "main", "matching_rows", "measure",
+    "measure_here", "read_costs", "typical_seconds",
 ]  # fmt: skip
 
 AXES = ("parameters", "multiply_adds", "seconds")
 TIMING_ERROR = 0.03
 """The least standard deviation of a time per step, as a share of it.
 
-Measurements of CIFAR-FS on different days differ by 2 to 4 %, more than the processes of one.
+Measurements on different days differ by about as much on machines of one kind, and by more between
+kinds (``--differences``); the processes of one measurement differ by less.
 """
 _CLASSES = {"cifar10": 10, "cifar100": 100, "cifar-fs": 64}
 _SIDE = 32
@@ -85,6 +87,22 @@ def earlier_measurements(results: Path, study: str) -> list[int]:
         for number in range(1, _next_number(results, study) - 1)
     }
     return [n for n, record in records.items() if record and "commit" in record]
+
+
+def differences(results: Path, study: str) -> Iterator[tuple[int, int, float]]:
+    """By how much two measurements of the plain networks differ: the numbers of both, and a share.
+
+    The share is the standard deviation of one measurement, if both have the same. A machine that is
+    slow as a whole does not count. The code of plain networks is PyTorch's own.
+    """
+    newest = _next_number(results, study) - 1
+    costs = {n: read_costs(results, study, n) for n in earlier_measurements(results, study)}
+    costs |= {newest: read_costs(results, study)}
+    for (first, before), (second, after) in combinations(costs.items(), 2):
+        names = [name for name in before.keys() & after.keys() if name.startswith(PLAIN)]
+        if len(names) > 2:
+            ratios = [log(after[name]["seconds"] / before[name]["seconds"]) for name in names]
+            yield first, second, stdev(ratios) / sqrt(2)
 
 
 def typical_seconds(by_process: Mapping[str, list[float]]) -> tuple[dict[str, float], float]:
@@ -195,7 +213,7 @@ def training_step(
     return step
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m experiments.costs",
         description=(__doc__ or "").partition("\n")[0],
@@ -209,7 +227,15 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument("--again", action="store_true", help="also what was measured before")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
+    parser.add_argument(
+        "--differences", action="store_true", help="only compare what was measured before"
+    )
+    arguments = parser.parse_args(words)
+    if arguments.differences:
+        for name in arguments.studies:
+            for first, second, share in differences(arguments.results, name):
+                print(f"{name}: costs-{first}.json and costs-{second}.json differ by {share:.1%}")
+        return
     torch.set_num_threads(1)  # as the record says
     rows = {name: matching_rows(STUDIES[name], arguments.rows) for name in arguments.studies}
     for name in arguments.studies:

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from math import hypot, log
+from math import exp, hypot, log
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,9 @@ import neural_similarity as ns
 from experiments.costs import (
     AXES,
     costs_file,
+    differences,
     earlier_measurements,
+    main,
     matching_rows,
     measure_here,
     read_costs,
@@ -304,6 +306,20 @@ def test_an_earlier_measurement_of_times_is_not_hidden(results):
     assert f"(`costs-3.json`) other verdicts on the time per step follow: {title} {below}" in text
     (row,) = equal_cost_rows(results, "short", None, "image-channels-8")
     assert f", **{below}" in row[1], "the least favourable one"
+
+
+def test_measurements_are_compared_by_their_plain_networks(results, capsys):
+    """The second machine is slower by half; besides, one of three networks is e^0.3 as slow."""
+    for number, factors in ((3, (1, 1, 1, 1)), (4, (1.5, 1.5, 1.5 * exp(0.3), 9))):
+        names = ("plain-12", "plain-16", "plain-20", "image-channels-8")
+        rows = {n: {"seconds": f} for n, f in zip(names, factors, strict=True)}
+        write_record(costs_file(results, CIFAR10, number), {"commit": "a name", "rows": rows})
+    ((first, second, share),) = differences(results, CIFAR10)
+    assert (first, second) == (3, 4)
+    # Logarithms 0, 0, 0.3 around 0.1: variance 0.06 / 2, of which each measurement has half.
+    assert share == pytest.approx((0.03 / 2) ** 0.5)
+    main([CIFAR10, "--differences", "--results", str(results)])
+    assert "costs-3.json and costs-4.json differ by 12.2%" in capsys.readouterr().out
 
 
 def test_a_network_of_which_a_seed_diverged_is_left_out(results):
