@@ -162,7 +162,7 @@ def _at_length(claim: Claim, tables: Tables) -> str:
     """The differences at the long budget; nothing is bold, because they decide nothing."""
     if claim.stable:
         return NONE
-    return "<br>".join(_differences(claim, tables).values()).replace("**", "") or NONE
+    return "<br>".join(_differences(claim, tables, decide=False).values()) or NONE
 
 
 def _measurements(claim: Claim, tables: Tables) -> Iterator[str]:
@@ -187,13 +187,15 @@ def _measurements(claim: Claim, tables: Tables) -> Iterator[str]:
         yield f"{not_run} of {len(claim.pairs)} comparisons not run"
 
 
-def _differences(claim: Claim, tables: Tables) -> dict[tuple[str, str, str], str]:
-    """A line for every comparison that was run, by its rows."""
+def _differences(
+    claim: Claim, tables: Tables, decide: bool = True
+) -> dict[tuple[str, str, str], str]:
+    """A line for every comparison that was run, by its rows; bold if it decides against a claim."""
     numbers: dict[tuple[str, str, str], list[str]] = {}
     for pair, of in _compared(claim, tables):
         if of.difference is not None:
             number = signed(of.difference, brief=True)
-            bold = "**" * (_answer(claim, of) is False)
+            bold = "**" * (decide and _answer(claim, of) is False)
             numbers.setdefault(pair, []).append(f"{bold}{number}{bold}")
     lines = {}
     for pair, of_pair in numbers.items():
