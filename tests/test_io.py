@@ -166,6 +166,48 @@ def test_a_torn_list_of_names_is_no_swap(tmp_path):
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    "mark",
+    [
+        '{"old": ["../important"], "new": []}', '{"old": ["/important"], "new": []}',
+        '{"old": [".."], "new": []}', '{"old": ["model", 3], "new": []}', '{"old": "model"}',
+        '{"old": [""], "new": []}', '["model"]', "[" * 100_000, "no JSON", "\x80",
+    ],
+)  # fmt: skip
+def test_the_journal_of_a_stranger_takes_nothing_from_elsewhere(mark, tmp_path):
+    write(tmp_path / "important", OLD)
+    out = tmp_path / "out"
+    write(out, OLD)
+    journal = out / ".nsl-swap-x"
+    (journal / "new").mkdir(parents=True)
+    (journal / "old").mkdir()
+    (journal / "take-old-out").write_bytes(mark.encode("latin-1"))
+    with pytest.raises(OSError, match=r"expected what an interrupted.* Delete \.nsl-swap-x to"):
+        _io.settle(out)
+    assert read(tmp_path / "important") == read(out) == OLD
+
+
+@pytest.mark.parametrize("linked", ["new", "old", ""])
+@pytest.mark.parametrize("mark", ["take-old-out", "put-new-in"])
+def test_links_in_the_journal_of_a_stranger_are_not_followed(linked, mark, tmp_path):
+    elsewhere, out = tmp_path / "elsewhere", tmp_path / "out"
+    write(elsewhere, {"theirs": "stays"})
+    write(out, OLD)
+    journal = out / ".nsl-swap-x"
+    real = journal if linked else tmp_path / "journal"
+    for name in {"new", "old"} - {linked}:
+        (real / name).mkdir(parents=True)
+    (real / mark).write_text('{"old": ["model"], "new": []}')
+    (journal / linked if linked else journal).symlink_to(elsewhere if linked else real)
+    try:
+        _io.settle(out)
+        assert not linked, "a link to a journal is not one of ours"
+    except OSError as error:
+        assert linked, error
+    assert (read(elsewhere), read(out)) == ({"theirs": "stays"}, OLD)
+    assert (real / mark).exists()
+
+
 def test_a_folder_that_another_process_has_is_not_replaced(way, tmp_path):
     out = tmp_path / "out"
     write(out, OLD)

@@ -58,10 +58,14 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def entries(folder: Path, prefix: str) -> list[Path]:
-    """The subfolders whose names begin with ``prefix``."""
+    """The subfolders whose names begin with ``prefix``, without links: we make none."""
     try:
         with os.scandir(folder) as listing:
-            return [Path(e.path) for e in listing if e.name.startswith(prefix) and e.is_dir()]
+            return [
+                Path(entry.path)
+                for entry in listing
+                if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False)
+            ]
     except OSError:
         return []
 

@@ -20,11 +20,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from .regular import read_regular
 from .scratch import JOURNAL, entries, flush, foreign_entries
 
 __all__ = ["exchange", "finish_swaps", "swap_files"]
 
 _TAKE_OUT, _PUT_IN = "take-old-out", "put-new-in"
+_MOST_BYTES = 2**28  # of a mark: the names of some million files
 
 
 def exchange(new: Path, old: Path) -> bool:
@@ -84,6 +86,8 @@ def _begin(journal: Path, new: Path, target: Path) -> None:
 
 def _finish(journal: Path, target: Path) -> None:
     """Continue a swap wherever it stopped; without a mark nothing was swapped yet."""
+    if any(os.path.lexists(journal / mark) for mark in (_TAKE_OUT, _PUT_IN)):
+        _check_folders(journal)
     if (journal / _TAKE_OUT).exists():
         for name in _names(journal / _TAKE_OUT)["old"]:
             if os.path.lexists(target / name):  # else it is already out
@@ -111,6 +115,42 @@ def _undo(journal: Path, target: Path) -> None:
 
 
 def _names(mark: Path) -> dict[str, list[str]]:
-    """The files that a swap takes out and puts in; others are not touched."""
-    names: dict[str, list[str]] = json.loads(mark.read_text(encoding="utf-8"))
+    """The files that a swap takes out and puts in; others are not touched.
+
+    The folder may come from somebody else: names that lead out of it are refused.
+    """
+    try:
+        names = json.loads(read_regular(mark, _MOST_BYTES))
+    except (ValueError, RecursionError):
+        raise _damaged(mark) from None
+    if not isinstance(names, dict) or names.keys() != {"old", "new"}:
+        raise _damaged(mark)
+    for part in names.values():
+        if not isinstance(part, list) or not all(map(_is_name, part)):
+            raise _damaged(mark)
     return names
+
+
+def _is_name(name: object) -> bool:
+    """Whether this is the name of an entry of a folder, and no path."""
+    return (
+        isinstance(name, str)
+        and name not in ("", ".", "..")
+        and Path(name).name == name
+        and "\0" not in name
+    )
+
+
+def _check_folders(journal: Path) -> None:
+    for folder in (journal / "new", journal / "old"):
+        if folder.is_symlink() or not folder.is_dir():
+            raise _damaged(folder)
+
+
+def _damaged(path: Path) -> OSError:
+    return OSError(
+        errno.EINVAL,
+        f"expected what an interrupted replacement left, got something else. Delete "
+        f"{path.parent.name} to keep the other files as they are",
+        str(path),
+    )
