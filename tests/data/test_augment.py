@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_data import memory_set
 
+import neural_similarity as ns
 from neural_similarity.data import Augment, MemorySet, augment_batch, no_augment, train_loader
 from neural_similarity.data.augment import (
     apply_numbers,
@@ -71,6 +72,23 @@ def test_mirror_padding_is_the_symmetric_padding_of_numpy(crop):
         window = padded[:, top : top + 5, left : left + 6]
         expected = window[:, :, ::-1] if row[2] < 0.5 else window
         assert np.array_equal(result.numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"padding": "reflect"}, "expected padding to be one of 'mirror', 'zeros'"),
+        ({"resized_crop": True, "square_crop": True}, "resized_crop or square_crop, got both"),
+        ({"color_noise": -1}, "color_noise to be a finite number of at least 0, got -1"),
+        ({"color_noise": float("nan")}, "color_noise to be a finite number"),
+        ({"crop": -1}, "expected crop to be a whole number of at least 0, got -1"),
+        ({"crop": 1.5}, "expected crop to be a whole number of at least 0, got 1.5"),
+        ({"flip": "no"}, "expected flip to be true or false"),
+    ],
+)
+def test_augmentations_that_cannot_be(options, message):
+    with pytest.raises(ns.NeuralSimilarityError, match=message):
+        Augment(**options)
 
 
 def test_random_numbers_of_old_runs_stay():

@@ -15,6 +15,7 @@ from support.fake_data import (
     write_cifar,
     write_cifar_names,
     write_fashion,
+    write_photos,
 )
 
 import neural_similarity as ns
@@ -48,6 +49,21 @@ def test_a_set_tells_its_sizes_and_gives_subsets():
     assert part.labels.tolist() == [3, 1, 1]
     assert part.classes == dataset.classes
     assert part.fingerprint == dataset.fingerprint
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy", "list"])
+def test_a_subset_by_a_mask(kind, tmp_path):
+    dataset = memory_set(20)
+    mask = dataset.labels == 3
+    given = {"torch": mask, "numpy": mask.numpy(), "list": mask.tolist()}[kind]
+    assert torch.equal(dataset.subset(given).images, dataset.images[mask])
+    assert len(dataset.subset([])) == 0
+    for wrong in (mask[1:], [0.9, 1.9], torch.ones(20)):
+        with pytest.raises(ns.DataError, match=r"row numbers, or a mask of shape \(20,\), got"):
+            dataset.subset(wrong)
+    write_photos(tmp_path, each=3)
+    photos = load_dataset("imagefolder", "train", tmp_path)
+    assert photos.subset(photos.labels == 1).labels.unique().tolist() == [1]
 
 
 def test_statistics_are_those_of_all_pixels():
@@ -106,8 +122,9 @@ def test_names_splits_and_places(monkeypatch, tmp_path):
         dataset_info("digit")
     with pytest.raises(ns.UnknownNameError, match=r"split to be one of 'test', 'train', got 'val'"):
         load_dataset("digits", "val")
-    with pytest.raises(ns.DataError, match="image_size of at least 1, got 0"):
-        load_dataset("digits", image_size=0)
+    for size, words in ((0, "of at least 1, got 0"), ("16", "a whole number"), (1.5, "a whole")):
+        with pytest.raises(ns.NeuralSimilarityError, match=f"image_size .*{words}"):
+            load_dataset("digits", image_size=size)
     monkeypatch.setenv("NEURAL_SIMILARITY_DATA", str(tmp_path))
     assert data_directory() == tmp_path
     assert data_directory("here") != tmp_path

@@ -1,7 +1,9 @@
 """Data sets of image files: decoding, damaged files, the cache of decoded sets."""
 
 import logging
+import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +13,9 @@ from support.fake_data import write_image, write_photos
 
 import neural_similarity as ns
 from neural_similarity.data import FolderSet, MemorySet, images, load_dataset
+from neural_similarity.data.formats import readable_formats
 from neural_similarity.data.image_sets import IMAGENET_STATISTICS
 from neural_similarity.data.images import decode_error, middle, read_image, whole
-from neural_similarity.data.plugins import register_plugins
 from neural_similarity.data.sets import mini_imagenet
 
 
@@ -51,6 +53,27 @@ def test_folders_that_are_split_already(tmp_path):
     (tmp_path / "test" / "yak").mkdir()
     with pytest.raises(ns.DataError, match=r"got also yak\. A class that was not trained on"):
         load_dataset("imagefolder", "test", tmp_path)
+
+
+def test_a_class_called_train(tmp_path):
+    for name in ("bus", "car", "train"):
+        for number in range(5):
+            write_image(tmp_path / name / f"{number}.png")
+    assert load_dataset("imagefolder", "train", tmp_path).classes == ("bus", "car", "train")
+
+
+def test_folders_that_cannot_be_read_are_named(tmp_path, monkeypatch):
+    """As when they belong to another user; the administrator can read everything."""
+    photos, scandir = write_photos(tmp_path), os.scandir
+
+    def refused(place):
+        if Path(place).name == "dog":
+            raise PermissionError(13, "Permission denied", str(place))
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(ns.DataError, match=f"{photos / 'dog'}: .*Permission denied.*left out"):
+        load_dataset("imagefolder", "train", tmp_path)
 
 
 def test_what_folders_lack_is_said(tmp_path):
@@ -177,7 +200,7 @@ def test_photographs_of_phones(tmp_path, monkeypatch):
     """HEIC with a plug-in: turned upright, damage noticed although the thumbnail is intact."""
     columns = np.broadcast_to(np.arange(256, dtype=np.uint8)[None, :, None], (128, 256, 3))
     Image.fromarray(columns.copy()).save(tmp_path / "ramp.png")
-    register_plugins()
+    readable_formats()
     exif = Image.Exif()
     exif[0x0112] = 6
     photo = tmp_path / "photo.HEIC"
@@ -192,7 +215,7 @@ def test_photographs_of_phones(tmp_path, monkeypatch):
 
     photo.write_bytes(content)
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    monkeypatch.setattr(Image, "ID", [name for name in Image.ID if name != "HEIF"])
+    monkeypatch.setattr(images, "readable_formats", lambda: ["PNG"])
     assert decode_error(photo) == "a format that needs the package pillow-heif"
     with pytest.raises(ns.DataError, match="Install the package pillow-heif, or convert the file"):
         read_image(photo, (16, 32))
@@ -232,6 +255,19 @@ def test_images_are_turned_upright(tmp_path, orientation):
     assert image[0, :, :3].min() == 255
     assert image[2, :, 5:].min() == 255
     assert image[0, :, 5:].max() == image[2, :, :3].max() == 0
+
+
+@pytest.mark.parametrize("suffix", ["tif", "jpg", "webp"])
+def test_formats_that_turn_their_size_early(tmp_path, suffix):
+    """Pillow turns a TIFF's size when it opens it, and its pixels when it reads it."""
+    rows = np.broadcast_to(np.arange(0, 240, 2, dtype=np.uint8)[:, None, None], (120, 40, 3))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stored = Image.fromarray(rows.copy()).transpose(Image.Transpose.ROTATE_90)
+    stored.save(tmp_path / f"photo.{suffix}", exif=exif, quality=100)
+    image = read_image(tmp_path / f"photo.{suffix}", (60, 20), whole).float()
+    expected = torch.arange(1, 240, 4)[:, None].expand(60, 20)
+    assert (image - expected).abs().max() <= 5  # two of three formats are lossy
 
 
 def test_evaluation_sees_the_middle(tmp_path):
@@ -281,6 +317,17 @@ def test_mini_imagenet_is_kept_decoded(tmp_path, monkeypatch):
     again = load_dataset("mini-imagenet", "train", tmp_path)
     assert torch.equal(again.images, dataset.images)
     assert (again.fingerprint, again.classes) == (dataset.fingerprint, dataset.classes)
+
+
+def test_an_image_of_the_same_size_is_decoded_again(tmp_path):
+    mini(tmp_path)
+    file = tmp_path / "images" / "n4-1.jpg"
+    one, other = (file.with_name(f"n4-{n}.jpg").read_bytes() for n in (1, 2))
+    size, seen = max(len(one), len(other)), []
+    for content in (one, other):
+        file.write_bytes(content.ljust(size, b"\0"))  # decoders ignore what follows the image
+        seen.append(load_dataset("mini-imagenet", "test", tmp_path).images[1])
+    assert not torch.equal(*seen)
 
 
 @pytest.mark.parametrize("harm", [lambda b: b[:-50], lambda b: b[:-50] + bytes(50), lambda b: b""])

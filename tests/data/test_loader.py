@@ -234,8 +234,9 @@ def test_loaders_that_cannot_be():
         eval_loader(dataset, 0, **NORMAL)
     with pytest.raises(ns.DataError, match=r"mean with 3 value\(s\), one per .*, got 1\."):
         eval_loader(dataset, 8, mean=(0.5,), std=STD)
-    with pytest.raises(ns.DataError, match=r"std above 0, got \(0.2, 0, 0.4\)"):
-        eval_loader(dataset, 8, mean=MEAN, std=(0.2, 0, 0.4))
+    for value in (0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ns.DataError, match=rf"finite std above 0, got \(0.2, {value}, 0.4\)"):
+            eval_loader(dataset, 8, mean=MEAN, std=(0.2, value, 0.4))
     with pytest.raises(ns.DataError, match="at least one image, got an empty"):
         train_loader(memory_set(0), 8, **options, **NORMAL)
     for fraction in (0, 1):

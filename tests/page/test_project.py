@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ from PIL import Image
 from support.page_cases import COLOURS, files_of, names_in, picture, write_pictures
 
 from neural_similarity.adapt.image_folder import read_classes
-from neural_similarity.data.plugins import register_plugins
-from neural_similarity.errors import RunError
+from neural_similarity.data.formats import readable_formats
+from neural_similarity.errors import DataError, RunError
 from neural_similarity.page import RefusedError, open_project
 from neural_similarity.page.project import pictures
 from neural_similarity.page.project.listing import MOST_CLASSES
@@ -39,6 +40,23 @@ def test_an_existing_folder_opens_as_it_is(tmp_path):
     (tmp_path / ".hidden").mkdir()
     with open_project(tmp_path) as project:
         assert files_of(project) == ["blue/0.png", "red/0.png", "red/1.png", "red/deep/a.png"]
+
+
+def test_a_data_set_that_is_split_is_no_project(tmp_path):
+    for split in ("train", "test"):
+        write_pictures(tmp_path / split, {"red": 1, "blue": 1})
+    with pytest.raises(DataError, match=r"already split into test, train\. Give"):
+        open_project(tmp_path).__enter__()
+    assert names_in(tmp_path) == ["test", "train"]
+
+
+def test_old_formats_of_a_folder_are_shown(tmp_path):
+    (tmp_path / "red").mkdir()
+    for name in ("a.tga", "b.jp2"):
+        Image.new("RGB", (40, 30), "red").save(tmp_path / "red" / name)
+    with open_project(tmp_path) as project:
+        for shown in project.listing.pictures:
+            assert project.small_copy(shown.id)[:2] == b"\xff\xd8"
 
 
 def test_two_at_once_are_refused_and_the_next_one_is_not(tmp_path):
@@ -197,15 +215,14 @@ def test_what_is_no_whole_picture_is_refused(project, content, words):
 
 def test_pictures_of_phones(project, monkeypatch):
     """HEIC is read with its plug-in, which is named where it is missing."""
-    register_plugins()
+    readable_formats()
     file = BytesIO()
     Image.new("RGB", (64, 48), "red").save(file, "HEIF")
     id = project.add_class("red")
     project.add_picture(id, "a.jpg", file.getvalue())
     assert files_of(project) == ["red/a.heic"]
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    monkeypatch.setattr(Image, "ID", [name for name in Image.ID if name != "HEIF"])
-    monkeypatch.setattr(pictures, "_formats", lambda: ["PNG"])
+    monkeypatch.setattr(pictures, "readable_formats", lambda: ["PNG"])
     with pytest.raises(RefusedError, match="Install the package pillow-heif, or convert it to"):
         project.add_picture(id, "b.jpg", file.getvalue())
 
@@ -255,6 +272,32 @@ def test_pictures_move_and_classes_get_other_names(project):
     project.rename_class(blue, "BLUE")
     assert files_of(project) == ["BLUE/a-2.png", "BLUE/a.png"]
     assert project.listing.labels == ("BLUE", "red")
+
+
+def test_a_class_is_not_renamed_onto_a_file(project):
+    dog = project.add_class("dog")
+    (project.folder / "Dog").write_text("mine")
+    with pytest.raises(RefusedError, match="already contains something named 'Dog'"):
+        project.rename_class(dog, "Dog")
+    (project.folder / "Dog").unlink()
+    (project.folder / "Dog").symlink_to(project.folder / "dog")
+    with pytest.raises(RefusedError, match="already contains something named 'Dog'"):
+        project.rename_class(dog, "Dog")
+
+
+def test_many_pictures_move_without_listing_the_folder_for_each(project, monkeypatch):
+    red, blue = project.add_class("red"), project.add_class("blue")
+    ids = [project.add_picture(red, "a.png", picture(seed=n)).id for n in range(4)]
+    project.add_picture(blue, "a.png", picture(seed=9))
+    lists, iterdir = [], Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: lists.append(path) or iterdir(path))
+    _, undo = project.move_pictures(ids, blue)
+    assert lists == [project.folder / "blue"]
+    names = ("a-2-2", "a-2", "a-3", "a-4", "a")  # what was a-2 is a-2-2 now
+    assert files_of(project) == [f"blue/{name}.png" for name in names]
+    project.undo_move(undo)
+    assert lists[1:] == [project.folder / "red"]
+    assert len(project.listing.of("red")) == 4
 
 
 def test_changes_are_told_and_files_from_elsewhere_are_found(project):

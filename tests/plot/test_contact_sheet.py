@@ -1,5 +1,7 @@
 """Contact sheets: the right images in the right rows, of sets in memory and in files."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -70,6 +72,12 @@ def test_images_in_files(tmp_path, monkeypatch):
     draw_contact_sheet(dataset, tmp_path / "sheet.png")
     red, _, blue = read(tmp_path / "sheet.png").reshape(-1, 3).T
     assert ((red == 255) & (blue == 99)).sum() == ((red == 0) & (blue == 99)).sum() == 8 * 48 * 48
+
+
+def test_names_of_several_lines(tmp_path):
+    dataset = replace(coloured(1), classes=("a\nb",))
+    draw_contact_sheet(dataset, tmp_path / "sheet.png")
+    assert (tmp_path / "sheet.png").is_file()
 
 
 def test_the_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -17,9 +17,16 @@ __all__ = ["cache_directory", "make_private_folder", "whole_file", "write_file"]
 def cache_directory() -> Path:
     """The cache directory: ``$NEURAL_SIMILARITY_CACHE``, or one in the user's cache folder."""
     if path := os.environ.get("NEURAL_SIMILARITY_CACHE"):
-        return Path(path)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "neural_similarity"
+        return Path(path).expanduser()
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "neural_similarity"
+    try:
+        return Path.home() / ".cache" / "neural_similarity"
+    except RuntimeError:
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "expected a home folder for the cache, got none. Set NEURAL_SIMILARITY_CACHE",
+        ) from None
 
 
 def make_private_folder(folder: Path) -> None:

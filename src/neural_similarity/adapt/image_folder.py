@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..data import FolderSet
-from ..data.folders import has_folders, read_folder
-from ..data.images import EXTENSIONS
+from ..data.folders import SPLITS, has_folders, read_folder
+from ..data.formats import EXTENSIONS
 from ..data.sets.imagefolder import INFO as IMAGEFOLDER
 from ..errors import DataError
 from .output_folder import is_adapted
 
-__all__ = ["read_classes"]
+__all__ = ["check_not_split", "read_classes"]
 
-_SPLITS = {"train", "val", "valid", "validation", "test"}
 _LOGGER = logging.getLogger("neural_similarity")
 
 
@@ -33,11 +33,7 @@ def read_classes(folder: Path) -> FolderSet:
             f"{folder}: expected folders for at least two classes, got {got}. Sort the images "
             f"into one folder per class, and give each folder the name of its class."
         )
-    if "train" in names and set(names) <= _SPLITS and has_folders(folder / "train"):
-        raise DataError(
-            f"{folder}: expected folders of classes, got a data set that is already split into "
-            f"{', '.join(names)}. Give {folder / 'train'}, and test with nsl predict."
-        )
+    check_not_split(folder, names)
     for name in names:
         if is_adapted(folder / name):
             raise DataError(
@@ -58,6 +54,16 @@ def read_classes(folder: Path) -> FolderSet:
             f"{', '.join(repr(name) for name in empty)}. Add images or remove the folder."
         )
     return dataset
+
+
+def check_not_split(folder: Path, names: Sequence[str]) -> None:
+    """Raise if the names of the folders are not classes, but the splits of a data set."""
+    visible = {name for name in names if not name.startswith(".")}
+    if "train" in visible and visible <= SPLITS and has_folders(folder / "train"):
+        raise DataError(
+            f"{folder}: expected folders of classes, got a data set that is already split into "
+            f"{', '.join(sorted(visible))}. Give {folder / 'train'}, and test with nsl predict."
+        )
 
 
 def _report_beside(folder: Path) -> None:

@@ -100,7 +100,7 @@ def _images(classifier: FewShotClassifier, dataset: FolderSet) -> Iterator[Secti
 
     def make_gallery(rows: Sequence[int], words: Callable[[int], str]) -> Gallery:
         pictures = [as_array(examples.images[row]) for row in rows]
-        names = [dataset.paths[row].relative_to(dataset.root) for row in rows]
+        names = [Path(dataset.files[row]) for row in rows]
         return Gallery(pictures, [f"{words(r)}: {n}" for r, n in zip(rows, names, strict=True)])
 
     def mistake(row: int) -> str:

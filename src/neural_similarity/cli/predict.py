@@ -116,7 +116,7 @@ def _files(arguments: Iterable[str]) -> list[Path]:
     Broken links and missing files are among them; they are reported later.
     """
     from ..data.folders import files_below
-    from ..data.images import EXTENSIONS
+    from ..data.formats import EXTENSIONS
     from ..errors import DataError
 
     files: list[Path] = []

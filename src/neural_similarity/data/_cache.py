@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -63,7 +64,7 @@ def cached_json(name: str, key: str, make: Callable[[], list[list[str]]]) -> lis
 
 
 def _read_set(path: Path) -> MemorySet | None:
-    if not path.is_file():
+    if not os.path.lexists(path):  # Path.is_file raises where the folder cannot be read
         return None
     with suppress(DataError, LookupError):
         tensors, metadata = read_tensors(path, DataError, "images and labels")

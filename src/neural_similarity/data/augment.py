@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .. import _check
+from ..errors import DataError
 from .images import SEEN_SHARE
 
 __all__ = [
@@ -71,6 +73,23 @@ class Augment:
     padding: Literal["zeros", "mirror"] = "zeros"
     square_crop: bool = False
     color_noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check.counts("Augment", crop=self.crop)
+        for name in ("flip", "resized_crop", "square_crop"):
+            _check.true_or_false("Augment", **{name: getattr(self, name)})
+        _check.known_name("Augment", "padding", self.padding, PADDINGS)
+        if self.resized_crop and self.square_crop:
+            raise DataError(
+                "Augment: expected resized_crop or square_crop, got both. An image has one window. "
+                "Use one of them."
+            )
+        _check.real_numbers("Augment", color_noise=self.color_noise)
+        if not 0 <= self.color_noise < math.inf:
+            raise DataError(
+                f"Augment: expected color_noise to be a finite number of at least 0, got "
+                f"{self.color_noise}."
+            )
 
     @property
     def box(self) -> DrawBox | None:

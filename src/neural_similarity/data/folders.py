@@ -11,17 +11,22 @@ import torch
 
 from ..errors import DataError
 from ._cache import cached_json, key_of
+from .formats import EXTENSIONS
 from .image_sets import FolderSet, Skipped
-from .images import EXTENSIONS, decode_error, in_threads
+from .images import decode_error, in_threads
 from .locate import missing
 from .registry import DatasetInfo, Request
 
 __all__ = [
-    "class_folders", "files_below", "files_of_class", "has_folders", "read_folder", "read_split",
+    "SPLITS", "class_folders", "files_below", "files_of_class", "has_folders", "is_split",
+    "read_folder", "read_split",
 ]  # fmt: skip
 
 _LOGGER = logging.getLogger("neural_similarity")
 _MOST_NAMES = 5
+
+SPLITS = {"train", "val", "valid", "validation", "test"}
+"""Usual names of the folders of a data set that is already split."""
 
 
 def read_folder(
@@ -122,10 +127,18 @@ def has_folders(folder: Path) -> bool:
     return any(path.is_dir() and not path.name.startswith(".") for path in folder.iterdir())
 
 
+def is_split(folder: Path) -> bool:
+    """Whether a folder has a data set that is already split, and not a class called "train"."""
+    if not (folder / "train").is_dir():
+        return False
+    names = {p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")}
+    return has_folders(folder / "train") or names <= SPLITS
+
+
 def _visible(folder: Path, above: Path) -> Iterator[tuple[str, list[str]]]:
     """Every folder below, and its files, without hidden ones; links back are not followed."""
     visited = set[str]()
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for place, folders, names in os.walk(folder, onerror=_unreadable, followlinks=True):
         real = os.path.realpath(place)
         if real in visited or above.is_relative_to(real):  # a link back
             folders.clear()
@@ -133,6 +146,14 @@ def _visible(folder: Path, above: Path) -> Iterator[tuple[str, list[str]]]:
         visited.add(real)
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield place, [name for name in names if not name.startswith(".")]
+
+
+def _unreadable(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # somebody may delete folders meanwhile
+        raise DataError(
+            f"{error.filename}: expected a folder that can be read, got {error.strerror}. Its "
+            f"files would be left out. Change its permissions, or move it away."
+        ) from error
 
 
 def _size_and_time(file: Path) -> tuple[int, int]:

@@ -94,8 +94,8 @@ class MemorySet:
         return len(self.classes)
 
     def subset(self, indices: Tensor | Sequence[int]) -> MemorySet:
-        """The images at ``indices``, in that order, with the same classes."""
-        rows = torch.as_tensor(indices, dtype=torch.int64)
+        """The images at ``indices``, in that order, or those of a mask, with the same classes."""
+        rows = _rows(indices, len(self))
         return replace(self, images=self.images[rows], labels=self.labels[rows])
 
     def statistics(self) -> Statistics:
@@ -180,8 +180,8 @@ class FolderSet:
         return len(self.classes)
 
     def subset(self, indices: Tensor | Sequence[int]) -> FolderSet:
-        """The images at ``indices``, in that order, with the same classes."""
-        rows = torch.as_tensor(indices, dtype=torch.int64)
+        """The images at ``indices``, in that order, or those of a mask, with the same classes."""
+        rows = _rows(indices, len(self))
         files = tuple(self.files[i] for i in rows.tolist())
         return replace(self, files=files, labels=self.labels[rows])
 
@@ -208,6 +208,20 @@ def fingerprint_of(images: Tensor, labels: Tensor) -> str:
     digest.update(images.contiguous().numpy().data)
     digest.update(labels.to(torch.int64).contiguous().numpy().astype("<i8").data)
     return digest.hexdigest()[:12]
+
+
+def _rows(indices: Tensor | Sequence[int], count: int) -> Tensor:
+    """Row numbers from row numbers or a mask; anything else would be taken for other rows."""
+    rows = torch.as_tensor(indices)
+    if rows.dtype == torch.bool and rows.shape == (count,):
+        return rows.nonzero()[:, 0]
+    if rows.numel() and (rows.dtype == torch.bool or rows.is_floating_point()):
+        kind = "a mask" if rows.dtype == torch.bool else str(rows.dtype).removeprefix("torch.")
+        raise DataError(
+            f"subset: expected row numbers, or a mask of shape ({count},), got {kind} of shape "
+            f"{tuple(rows.shape)}."
+        )
+    return rows.to(torch.int64)
 
 
 def _check_labels(where: str, labels: Tensor, images: int, classes: int) -> None:

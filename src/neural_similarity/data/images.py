@@ -21,13 +21,12 @@ from ..errors import DataError
 from ._modes import in_colour
 from ._progress import progress
 from .extras import needs
-from .plugins import missing_plugin, register_plugins
+from .formats import missing_plugin, readable_formats
 
 if TYPE_CHECKING:
     from PIL import Image
 
 __all__ = [
-    "EXTENSIONS",
     "SEEN_SHARE",
     "Window",
     "decode_error",
@@ -40,12 +39,6 @@ __all__ = [
     "upright",
     "whole",
 ]
-
-#: Suffixes of image files in lower case; Pillow needs plug-ins (``plugins.py``) for some of them.
-EXTENSIONS = (
-    ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".jxl",
-    ".pgm", ".png", ".ppm", ".tga", ".tif", ".tiff", ".webp",
-)  # fmt: skip
 
 #: The share of the shorter side that is used in evaluation: 224 of 256, as is usual.
 SEEN_SHARE = 0.875
@@ -81,14 +74,19 @@ def read_image(path: Path, size: tuple[int, int], window: Window = middle) -> Te
     """
     try:
         with _open_image(path) as image:
-            height, width = _upright_size(image)
+            is_fast = image.format in _FAST_FORMATS
+            if not is_fast:
+                turned = upright(image)  # some of the others change their size when they are read
+            height, width = _upright_size(image) if is_fast else (turned.height, turned.width)
             top, left, high, wide = window(height, width)
-            # A JPEG decodes faster to a half, a quarter or an eighth of its size. With twice the
-            # required resolution, the result hardly changes.
-            scale = min(high / size[0], wide / size[1]) / 2
-            if scale > 1:
-                image.draft("RGB", (int(image.width / scale) + 1, int(image.height / scale) + 1))
-            turned = upright(image)
+            if is_fast:
+                # A JPEG decodes faster to a half, a quarter or an eighth of its size. With twice
+                # the required resolution, the result hardly changes.
+                scale = min(high / size[0], wide / size[1]) / 2
+                if scale > 1:
+                    small = int(image.width / scale) + 1, int(image.height / scale) + 1
+                    image.draft("RGB", small)
+                turned = upright(image)
             down, across = turned.height / height, turned.width / width
             box = (left * across, top * down, (left + wide) * across, (top + high) * down)
             resized = turned.resize(
@@ -191,9 +189,8 @@ def _open_image(path: Path) -> Iterator[Image.Image]:
     from PIL import Image
 
     check_regular(path)
-    register_plugins()
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=readable_formats()) as image:
             yield image
     except Image.DecompressionBombError as error:
         raise ValueError(str(error)) from error

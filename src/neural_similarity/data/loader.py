@@ -9,6 +9,7 @@ the same as if it had started at the first.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -282,9 +283,9 @@ def _loader(
                 f"{where}: expected {what} with {dataset.in_channels} value(s), one per channel of "
                 f"{dataset.name!r}, got {len(values)}. Use the statistics() of the data set."
             )
-    if min(std) <= 0:
+    if not all(0 < value < math.inf for value in std):
         raise DataError(
-            f"{where}: expected std above 0, got {tuple(std)}. Pixels are divided by it. "
+            f"{where}: expected finite std above 0, got {tuple(std)}. Pixels are divided by it. "
             f"Use 1 for a channel that is constant."
         )
     means, deviations = torch.tensor(mean), torch.tensor(std)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from .. import _check
 from .._memory import check_fits, check_side
-from ..errors import DataError, UnknownNameError
+from ..errors import UnknownNameError
 from .augment import Augment, no_augment
 from .image_sets import ImageSet, MemorySet
 
@@ -132,9 +132,9 @@ def load_dataset(
     _check.known_name("load_dataset", "name", name, _REGISTRY)
     info, load = _REGISTRY[name]
     _check.known_name(f"load_dataset({name!r})", "split", split, info.splits)
-    if image_size is not None and image_size < 1:
-        raise DataError(f"load_dataset: expected image_size of at least 1, got {image_size}.")
     if image_size is not None:
+        _check.whole_numbers("load_dataset", image_size=image_size)
+        image_size = int(image_size)
         check_side("load_dataset", image_size)
     dataset = load(Request(info, split, data_directory(data_dir), image_size, strict))
     if isinstance(dataset, MemorySet) and image_size is not None:

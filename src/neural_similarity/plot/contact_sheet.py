@@ -11,7 +11,7 @@ import torch
 from .._io import whole_file
 from ..data.extras import needs
 from ..data.image_sets import FolderSet, ImageSet
-from ..data.images import read_image
+from ..data.images import quietly, read_image
 from ..errors import DataError
 
 if TYPE_CHECKING:
@@ -95,7 +95,9 @@ def _image(dataset: ImageSet, index: int, cell: tuple[int, int]) -> Image.Image:
     from PIL import Image
 
     if isinstance(dataset, FolderSet):
-        pixels = read_image(dataset.paths[index], dataset.image_size)
+        file = dataset.root / dataset.files[index]  # .paths joins those of all images
+        with quietly():
+            pixels = read_image(file, dataset.image_size)
     else:
         pixels = dataset.images[index]
     # If there are not three channels, only the first is drawn.
@@ -113,6 +115,7 @@ def _write(
     place: tuple[int, int],
 ) -> None:
     """A class's name, shortened to fit, above the number of its images."""
+    name = " ".join(name.split())  # on one line
     text, length = name, len(name)
     while length and draw.textlength(text, font) > _LABEL - 2 * _GAP:
         length -= 1  # cut in the middle: names of one alphabet or genus differ at their ends

@@ -182,9 +182,10 @@ def _unshared(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str,
     """Each tensor once, and the other names of tensors with several (shared predictors)."""
     tensors: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
-    first: dict[tuple[int, torch.Size], str] = {}
+    first: dict[tuple[Any, ...], str] = {}
     for name, tensor in state.items():
-        first_name = first.setdefault((tensor.data_ptr(), tensor.shape), name)
+        memory = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        first_name = first.setdefault(memory, name)
         if first_name == name or not tensor.numel():
             tensors[name] = tensor
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..augment import Augment
-from ..folders import class_folders, read_folder, read_split
+from ..folders import class_folders, is_split, read_folder, read_split
 from ..image_sets import ImageSet
 from ..loader import split_validation
 from ..locate import missing
@@ -30,7 +30,7 @@ def _load_imagefolder(request: Request) -> ImageSet:
     root, side = request.data_dir, request.image_size or 84
     if not root.is_dir():
         raise missing(INFO, f"expected a folder with one folder per class, got no folder {root}")
-    if (root / "train").is_dir():
+    if is_split(root):
         names = ("test", "val") if request.split == "test" else (request.split,)
         for name in names:
             if (root / name).is_dir():

@@ -51,7 +51,7 @@ def _load(request: Request) -> ImageSet:
     )
     rows = _rows(folder / table)
     paths = [folder / "images" / name for name, _ in rows]
-    sizes = [_size(path, folder / table) for path in paths]
+    stats = [_size_and_time(path, folder / table) for path in paths]
     classes = tuple(sorted({label for _, label in rows}))
     side = request.image_size or _SIDE
 
@@ -61,7 +61,7 @@ def _load(request: Request) -> ImageSet:
         labels = torch.tensor([numbers[label] for _, label in rows])
         return MemorySet.of(INFO.name, images, labels, classes)
 
-    key = key_of((_VERSION, side, rows, sizes))
+    key = key_of((_VERSION, side, rows, stats))
     return cached_set(f"{INFO.name}-{request.split}-{side}", key, decode)
 
 
@@ -84,14 +84,15 @@ def _rows(path: Path) -> list[tuple[str, str]]:
     return [(name, label) for name, label in rows]
 
 
-def _size(path: Path, table: Path) -> int:
+def _size_and_time(path: Path, table: Path) -> tuple[int, int]:
     try:
-        return path.stat().st_size
+        stat = path.stat()
     except OSError as error:
         raise DataError(
             f"{INFO.name}: expected {path}, which {table} lists, got no such file. "
             f"{how_to_get(INFO)}"
         ) from error
+    return stat.st_size, stat.st_mtime_ns
 
 
 register_dataset(INFO, _load)

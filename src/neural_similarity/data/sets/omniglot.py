@@ -56,7 +56,8 @@ def _load(request: Request) -> ImageSet:
         images = 255 - read_images([path for path, _ in files], side, what, channels=1)
         return MemorySet.of(INFO.name, images, torch.tensor([n for _, n in files]), classes)
 
-    sizes = [(path.name, number, path.stat().st_size) for path, number in files]
+    stats = [(path.name, number, path.stat()) for path, number in files]
+    sizes = [(name, number, stat.st_size, stat.st_mtime_ns) for name, number, stat in stats]
     key = key_of((_VERSION, side, classes, sizes))
     return cached_set(f"{INFO.name}-{request.split}-{side}", key, decode)
 

@@ -23,7 +23,7 @@ from ..._io import write_file
 from ..._json import Count, read_json
 from ...errors import FileFormatError
 from ..refused import RefusedError
-from .names import free_path, is_one_name
+from .names import FreePaths, free_path, is_one_name, is_same_name
 
 __all__ = ["Bin", "Entry"]
 
@@ -114,20 +114,29 @@ class Bin:
             raise RefusedError("This is no longer in the bin.", 404)
         place = self.folder / name
         root = place / "files" / entry.label if entry.whole else place / "files"
-        target = self.project / entry.label
+        target = self.project / self._class_like(entry.label)
+        if not root.is_symlink() and os.path.lexists(target) and not target.is_dir():
+            raise RefusedError(f"The folder already contains something named {target.name!r}.", 409)
         if root.is_symlink():  # only restore the link: its files are someone else's
             target = free_path(self.project, entry.label, "")
         if entry.whole and not os.path.lexists(target):
             root.rename(target)
         else:
             target.mkdir(exist_ok=True)
+            free = FreePaths()
             for file in sorted(path for path in root.rglob("*") if not path.is_dir()):
                 home = target / file.relative_to(root)
                 home.parent.mkdir(parents=True, exist_ok=True)
-                file.rename(free_path(home.parent, home.stem, home.suffix))
+                file.rename(free(home.parent, home.stem, home.suffix))
         shutil.rmtree(place, ignore_errors=True)
         self._look_at(name)
         return target.name
+
+    def _class_like(self, label: str) -> str:
+        """The class of this name; many systems cannot hold another in other letters."""
+        folders = (entry.name for entry in self.project.iterdir() if entry.is_dir())
+        alike = [name for name in folders if is_same_name(name, label)]
+        return label if label in alike or not alike else alike[0]
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class: its pictures will be restored under the new name."""

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from ...data.folders import files_of_class
-from ...data.images import EXTENSIONS
+from ...data.formats import EXTENSIONS
 from ..refused import RefusedError
 from .names import identifier
 

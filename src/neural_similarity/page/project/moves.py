@@ -8,7 +8,7 @@ from time import time_ns
 
 from ..refused import RefusedError
 from .listing import Listing, Picture
-from .names import free_path, identifier
+from .names import FreePaths, identifier
 
 __all__ = ["Move", "Moves"]
 
@@ -68,6 +68,7 @@ class Moves:
         there = [move for move in moves if _is_there(move.picture, listing)]
         if not there:
             raise RefusedError("These pictures have since been moved or changed.", 409)
+        free_path = FreePaths()
         for move in there:
             home = self.project / move.home
             home.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ through here.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import unicodedata
 from collections.abc import Collection
@@ -15,7 +16,10 @@ from pathlib import Path, PurePosixPath
 
 from ..refused import RefusedError
 
-__all__ = ["checked_class_name", "free_path", "identifier", "is_one_name", "safe_stem"]
+__all__ = [
+    "FreePaths", "checked_class_name", "free_path", "identifier", "is_one_name", "is_same_name",
+    "safe_stem",
+]  # fmt: skip
 
 _MOST_BYTES = 200  # folder names may have 255
 _SEPARATORS = re.compile(r"[/\\]")
@@ -66,7 +70,7 @@ def checked_class_name(name: str, others: Collection[str] = ()) -> str:
         )
     if len(text.encode()) > _MOST_BYTES:
         raise RefusedError(f"A class name cannot be longer than {_MOST_BYTES} bytes.")
-    if (taken := next((other for other in others if _key(other) == _key(text)), None)) is not None:
+    if (taken := next((other for other in others if is_same_name(other, text)), None)) is not None:
         why = "" if taken == text else " Many systems treat upper and lower case as the same."
         raise RefusedError(f"A class {taken!r} already exists.{why}", 409)
     return text
@@ -101,11 +105,23 @@ def free_path(folder: Path, stem: str, suffix: str) -> Path:
     >>> free_path(Path(__file__).parent, "names", ".py").name
     'names-2.py'
     """
-    names = {entry.name.casefold() for entry in folder.iterdir()}
-    name, number = f"{stem}{suffix}", 2
-    while name.casefold() in names:
-        name, number = f"{stem}-{number}{suffix}", number + 1
-    return folder / name
+    return FreePaths()(folder, stem, suffix)
+
+
+class FreePaths:
+    """:func:`free_path` for many files: every folder is listed once, and no name is given twice."""
+
+    def __init__(self) -> None:
+        self._taken: dict[Path, set[str]] = {}
+
+    def __call__(self, folder: Path, stem: str, suffix: str) -> Path:
+        if folder not in self._taken:
+            self._taken[folder] = {entry.name.casefold() for entry in folder.iterdir()}
+        taken, name, number = self._taken[folder], f"{stem}{suffix}", 2
+        while name.casefold() in taken or os.path.lexists(folder / name):  # others add files too
+            name, number = f"{stem}-{number}{suffix}", number + 1
+        taken.add(name.casefold())
+        return folder / name
 
 
 def identifier(*parts: str) -> str:
@@ -114,8 +130,12 @@ def identifier(*parts: str) -> str:
     return hashlib.sha256(encoded).hexdigest()[:20]
 
 
+def is_same_name(name: str, other: str) -> bool:
+    """Whether many systems consider two names the same."""
+    return _key(name) == _key(other)
+
+
 def _key(name: str) -> str:
-    """A key that is equal for names that many systems consider the same."""
     return unicodedata.normalize("NFC", name).casefold()
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..._io import locked
+from ...adapt.image_folder import check_not_split
 from ...errors import RunError
 from .store import PARTS, PRIVATE, Project
 
@@ -28,6 +29,8 @@ def open_project(path: str | os.PathLike[str]) -> Iterator[Project]:
     folder = Path(path).absolute()
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{path}: expected a folder, got a file. Name a folder for your classes.")
+    if folder.exists():
+        check_not_split(folder, [p.name for p in folder.iterdir() if p.is_dir()])
     is_new, private = not folder.exists(), folder / PRIVATE
     is_untouched = not private.exists()
     for place in (

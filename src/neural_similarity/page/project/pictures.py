@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..._io import open_regular
+from ...data.formats import missing_plugin, readable_formats
 from ...data.images import upright
-from ...data.plugins import missing_plugin, register_plugins
 from ..refused import RefusedError
 
 if TYPE_CHECKING:
@@ -64,9 +63,8 @@ def check_pixels(file: Path) -> None:
     """
     from PIL import Image
 
-    register_plugins()
     try:
-        with open_regular(file) as content, Image.open(content) as image:
+        with open_regular(file) as content, _opened(content) as image:
             _check_size(image)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _too_many_pixels() from error
@@ -90,7 +88,7 @@ def _decoded(source: bytes | Path, side: int | None) -> tuple[Image.Image, str]:
 
     try:
         file = BytesIO(source) if isinstance(source, bytes) else open_regular(source)
-        with file, Image.open(file, formats=_formats()) as image:
+        with file, _opened(file, is_upload=isinstance(source, bytes)) as image:
             _check_size(image)
             if side is not None:
                 image.draft("RGB", (2 * side, 2 * side))
@@ -126,11 +124,9 @@ def _too_many_pixels() -> RefusedError:
     return RefusedError(f"It has more than {MOST_PIXELS // 10**6} million pixels.", 413)
 
 
-@cache
-def _formats() -> list[str]:
-    """Those of our formats that this Pillow can read; an MPO begins as a JPEG."""
+def _opened(file: BinaryIO, is_upload: bool = False) -> Image.Image:
+    """A picture file; an upload needs a format that shows in its first bytes."""
     from PIL import Image
 
-    Image.init()
-    register_plugins()
-    return [name for name in _SUFFIXES if name in Image.OPEN]
+    formats = readable_formats()
+    return Image.open(file, formats=[f for f in formats if f in _SUFFIXES or not is_upload])

@@ -19,7 +19,7 @@ from ..refused import RefusedError
 from .bin import Bin
 from .listing import MOST_CLASSES, MOST_PICTURES, Listing, Picture, pictures_in, read_listing
 from .moves import Move, Moves
-from .names import checked_class_name, free_path, identifier, safe_stem
+from .names import FreePaths, checked_class_name, free_path, identifier, safe_stem
 from .pictures import LARGE, MOST_BYTES, SMALL, decoded, encoded, suffix_of
 from .records import Records
 
@@ -86,7 +86,7 @@ class Project:
                 return id
             label = checked_class_name(name, set(self.listing.labels) - {old})
             if label != old:
-                if label.casefold() != old.casefold():
+                if not self._is_same_folder(old, label):
                     self._check_free(label)
                 (self.folder / old).rename(self.folder / label)
                 for memory in (self.records, self.bin, self.moves):
@@ -136,11 +136,11 @@ class Project:
         with self._lock:
             label = self.listing.label(label_id)
             pictures = [self.listing.picture(id) for id in dict.fromkeys(ids)]
-            moves = []
+            moves, free = [], FreePaths()
             try:
                 for picture in (p for p in pictures if p.label != label):
                     old = self.folder / picture.file
-                    new = free_path(self.folder / label, old.stem, old.suffix)
+                    new = free(self.folder / label, old.stem, old.suffix)
                     old.rename(new)
                     now = replace(picture, label=label, file=f"{label}/{new.name}")
                     moves.append(Move(picture.file, now))
@@ -248,6 +248,14 @@ class Project:
         """Raise if a file, a hidden folder or a link already has this name."""
         if os.path.lexists(self.folder / label):
             raise RefusedError(f"The folder already contains something named {label!r}.", 409)
+
+    def _is_same_folder(self, name: str, other: str) -> bool:
+        """Whether two names lead to one folder, as on systems that ignore case."""
+        try:
+            one, two = (os.lstat(self.folder / n) for n in (name, other))
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(one, two)
 
     def _reread(self) -> None:
         self._changed(read_listing(self.folder, self.listing.revision))

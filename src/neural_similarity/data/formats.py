@@ -1,4 +1,4 @@
-"""Pillow's plug-ins for formats that it cannot read itself, such as the photographs of phones."""
+"""The formats of image files, and Pillow's plug-ins for those that it cannot read itself."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-__all__ = ["missing_plugin", "register_plugins"]
+__all__ = ["EXTENSIONS", "missing_plugin", "readable_formats"]
 
+EXTENSIONS = (
+    ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".jxl",
+    ".pgm", ".png", ".ppm", ".tga", ".tif", ".tiff", ".webp",
+)  # fmt: skip
+"""Suffixes of image files in lower case."""
+
+_FORMATS = (
+    "AVIF", "BMP", "GIF", "HEIF", "JPEG", "JPEG2000", "JXL", "MPO", "PNG", "PPM", "TGA", "TIFF",
+    "WEBP",
+)  # fmt: skip
 _PLUGINS = {
     "pillow_heif": ("pillow-heif", (".heic", ".heif")),
     "pillow_jxl": ("pillow-jxl-plugin", (".jxl",)),
@@ -16,8 +26,14 @@ _PLUGINS = {
 
 
 @cache
-def register_plugins() -> None:
-    """Let Pillow read the formats of the plug-ins that are installed."""
+def readable_formats() -> tuple[str, ...]:
+    """Pillow's names of our formats that it can read, with the plug-ins that are installed.
+
+    Pillow knows others, some of which start programs, and looks at a file's content, not its name.
+    """
+    from PIL import Image
+
+    Image.init()
     for name in _PLUGINS:
         try:
             plugin = import_module(name)  # the one for JPEG XL registers itself
@@ -25,6 +41,7 @@ def register_plugins() -> None:
             continue
         if name == "pillow_heif":
             plugin.register_heif_opener()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
 def missing_plugin(path: Path) -> str | None:
