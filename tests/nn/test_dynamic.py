@@ -353,3 +353,12 @@ def test_channels_last_gives_the_same_and_stays():
     result = layer.to(memory_format=last)(input.to(memory_format=last))
     assert result.is_contiguous(memory_format=last)
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "predictor", [ns.SpherePredictor(4), ns.PixelPredictor(4), ns.ImagePredictor(4)]
+)
+def test_a_structure_without_parameters_is_refused(predictor):
+    """The only orthogonal matrix of one row is the identity."""
+    with pytest.raises(ns.AttachError, match="parameters to predict, got 'orthogonal' on one tap"):
+        ns.nn.DynamicConv2d(3, 4, 1, structure="orthogonal", predictor=predictor)

@@ -149,3 +149,34 @@ def test_lstm_cell_with_blocks_and_a_kernel_shape():
     ours = cell(x, (h, c))
     torch.testing.assert_close(ours[1], memory)
     torch.testing.assert_close(ours[0], o.sigmoid() * memory.tanh())
+
+
+@pytest.mark.parametrize("shape", [(9,), (2, 4, 9, 9), (2, 3, 9)])
+def test_sequences_of_the_wrong_shape(shape):
+    with pytest.raises(ns.ShapeError, match=r"input of shape \(N, 4, L\) or \(4, L\), got "):
+        ns.nn.DynamicConv1d(4, 8, 3)(torch.randn(shape))
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 6), (4, 5)])
+def test_cells_refuse_inputs_of_the_wrong_shape(shape):
+    with pytest.raises(ns.ShapeError, match=r"input of shape \(N, 6\) or \(6,\), got "):
+        ns.nn.DynamicLSTMCell(6, 3)(torch.randn(shape))
+
+
+@pytest.mark.parametrize("length", [1, 10])
+def test_a_gradient_of_one_sequence_that_is_differentiated_again(length):
+    """PyTorch's BatchNorm takes gradients of one image with unusual strides for other ones."""
+    torch.manual_seed(0)
+    predictor = ns.SpherePredictor(4, batch_norm=True)
+    layer = ns.nn.DynamicConv1d(
+        3, 4, 3, padding=1 + (length == 1), structure="unconstrained", predictor=predictor
+    ).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    input = torch.randn(1, 3, length, dtype=torch.double, requires_grad=True)
+    once, twice = (
+        torch.autograd.grad(layer(input).sin().sum(), input, create_graph=again)[0]
+        for again in (False, True)
+    )
+    torch.testing.assert_close(twice, once)

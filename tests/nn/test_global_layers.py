@@ -199,7 +199,8 @@ def test_autocast_and_half_precision(name):
         ((4, 4, 3), {"structure": "diagonal", "size": (0, 3)}, r"at least \(1, 1\), got \(0, 3\)"),
         ((4, 4, 3), {"size": 8}, "no size for structure 'attention', got 8"),
         ((4, 4, 3), {"structure": "plain_attention", "width": 2}, "no width for structure"),
-        ((4, 4, 3), {"width": 0}, "width of at least 1 for query and key, got 0"),
+        ((4, 4, 3), {"width": 2.5}, "whole width of at least 1 for query and key, got 2.5"),
+        ((4, 4, 3), {"width": 0}, "whole width of at least 1 for query and key, got 0"),
         (
             (4, 4, 3),
             {"structure": "unconstrained", "predictor": ns.SpherePredictor()},

@@ -147,6 +147,22 @@ def test_bad_choices():
         ns.nn.SphereConv2d(3, 3, 3, operator="tanh")
 
 
+@pytest.mark.parametrize("value", [0, -1e-3, float("nan"), "a"])
+def test_a_sharpness_that_cannot_be(value):
+    with pytest.raises(ns.ShapeError, match="SphereConv2d: expected sharpness to be a number"):
+        ns.nn.SphereConv2d(3, 4, 3, operator="sigmoid", sharpness=value)
+    with pytest.raises(ns.ShapeError, match="sphere_linear: expected sharpness to be a number"):
+        sphere_linear(torch.ones(2, 3), torch.ones(4, 3), operator="sigmoid", sharpness=value)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_bias_does_not_widen_the_output(bias):
+    conv, linear = ns.nn.SphereConv2d(4, 4, 3, bias=bias), ns.nn.SphereLinear(6, 3, bias=bias)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert conv(torch.randn(2, 4, 6, 6)).dtype == linear(torch.randn(2, 6)).dtype
+        assert conv(torch.randn(2, 4, 6, 6)).dtype == torch.bfloat16
+
+
 def test_long_patches_do_not_overflow_in_half_precision():
     input, weight = 20 * torch.randn(1, 64, 6, 6), torch.randn(3, 64, 3, 3) / 24
     exact = sphere_conv2d(input, weight, normalize="input")

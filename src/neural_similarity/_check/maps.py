@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..errors import ShapeError
 from .convolutions import layer_input, shape
+from .numbers import is_whole
 
 __all__ = [
     "attention_maps",
@@ -80,8 +81,10 @@ def attention_maps(where: str, query: Tensor, key: Tensor, value: Tensor) -> Non
 
 def attention_width(where: str, width: int) -> None:
     """Raise unless query and key have at least one channel."""
-    if width < 1:
-        raise ShapeError(f"{where}: expected a width of at least 1 for query and key, got {width}.")
+    if not is_whole(width) or width < 1:
+        raise ShapeError(
+            f"{where}: expected a whole width of at least 1 for query and key, got {width!r}."
+        )
 
 
 def map_size(where: str, got: tuple[int, int], expected: tuple[int, int], structure: str) -> None:

@@ -95,7 +95,7 @@ class SphereLinear(nn.Linear):
 def _set_operator(layer: Any, operator: str, normalize: Normalize, sharpness: float) -> None:
     where = type(layer).__name__
     _check.known_name(where, "operator", operator, (*OPERATORS, "learnable_sigmoid"))
-    check_choice(where, operator.removeprefix("learnable_"), normalize)
+    check_choice(where, operator.removeprefix("learnable_"), normalize, sharpness)
     layer.operator, layer.normalize = operator, normalize
     start = torch.tensor(float(sharpness), dtype=layer.weight.dtype, device=layer.weight.device)
     layer.sharpness = nn.Parameter(start) if operator == "learnable_sigmoid" else sharpness

@@ -27,5 +27,7 @@ def differentiable_gradients(
     # Views, so that a weight that depends on the input counts once.
     views = [tensor.view_as(tensor) for tensor in operands]
     leaves = [view for view, need in zip(views, needed, strict=True) if need]
-    gradients = iter(torch.autograd.grad(function(*views), leaves, grad_output, create_graph=True))
+    # PyTorch's BatchNorm takes a gradient of one image with unusual strides for another one.
+    given = grad_output.contiguous()
+    gradients = iter(torch.autograd.grad(function(*views), leaves, given, create_graph=True))
     return [next(gradients) if need else None for need in needed]

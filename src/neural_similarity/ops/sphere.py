@@ -77,7 +77,7 @@ def sphere_conv2d(
             batch, weight, bias, *geometry,
             operator=operator, normalize=normalize, sharpness=sharpness,
         )[0]  # fmt: skip
-    check_choice("sphere_conv2d", operator, normalize)
+    check_choice("sphere_conv2d", operator, normalize, sharpness)
     windows = pair(stride), pair(padding), pair(dilation)
     _check.conv_output_shape("sphere_conv2d", input, weight, bias, *windows, groups)
     # The output is divided, in one pass: normalised patches would have to be stored.
@@ -92,7 +92,7 @@ def sphere_conv2d(
     if normalize != "input":
         output = output * _norm(weight.flatten(1)).reciprocal().to(output.dtype)[:, None, None]
     output = _of_angle(output, operator, sharpness)
-    return output if bias is None else output + bias[:, None, None]
+    return output if bias is None else output + bias.to(output.dtype)[:, None, None]
 
 
 def sphere_linear(
@@ -105,14 +105,14 @@ def sphere_linear(
     sharpness: float | Tensor = 0.3,
 ) -> Tensor:
     """:func:`sphere_conv2d` for a fully connected layer: ``(..., I)`` to ``(..., O)``."""
-    check_choice("sphere_linear", operator, normalize)
+    check_choice("sphere_linear", operator, normalize, sharpness)
     output = F.linear(input, weight)
     if normalize != "weight":
         output = output * _norm(input).reciprocal().to(output.dtype)[..., None]
     if normalize != "input":
         output = output * _norm(weight).reciprocal().to(output.dtype)
     output = _of_angle(output, operator, sharpness)
-    return output if bias is None else output + bias
+    return output if bias is None else output + bias.to(output.dtype)
 
 
 def patch_norm(
@@ -186,8 +186,8 @@ def _of_angle(cosine: Tensor, operator: Operator, sharpness: float | Tensor) -> 
     return value.to(cosine.dtype)
 
 
-def check_choice(where: str, operator: str, normalize: str) -> None:
-    """Raise unless operator and normalize can be combined."""
+def check_choice(where: str, operator: str, normalize: str, sharpness: float | Tensor) -> None:
+    """Raise unless operator and normalize can be combined, and the sharpness is above zero."""
     _check.known_name(where, "operator", operator, OPERATORS)
     _check.known_name(where, "normalize", normalize, NORMALIZE)
     if operator != "cosine" and normalize != "both":
@@ -195,3 +195,5 @@ def check_choice(where: str, operator: str, normalize: str) -> None:
             f"{where}: expected normalize='both' with operator {operator!r}, got {normalize!r}. "
             f"An angle needs both lengths. Use operator='cosine', or normalize both."
         )
+    if not isinstance(sharpness, Tensor):  # a learned one changes
+        _check.positive_numbers(where, sharpness=sharpness)

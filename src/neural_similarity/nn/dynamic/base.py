@@ -174,6 +174,12 @@ def predictions_for(
         if isinstance(predictor, PredictorConfig):
             config = predictor.for_structure(structure, dense=kernel_size is None)
             outputs = predicted_numbers(structure, block, span)
+            if not outputs:
+                raise AttachError(
+                    f"{where}: expected a structure with parameters to predict, got "
+                    f"{structure.name!r} on one tap, which has none. Use another structure, or "
+                    f"leave this layer out."
+                )
             make = make_network or _own_network
             network, residual = make(config, channels, outputs, kernel_size), config.residual
         assert isinstance(network, nn.Module)

@@ -142,6 +142,11 @@ class DynamicConv1d(DynamicLayer, nn.Conv1d):
             return self.forward(input[None])[0]
         if self.active is None:
             return super().forward(input)
+        if input.dim() != 3 or input.shape[1] != self.in_channels:
+            raise ShapeError(
+                f"DynamicConv1d: expected input of shape (N, {self.in_channels}, L) or "
+                f"({self.in_channels}, L), got {_check.shape(input)}."
+            )
         padded, padding = explicit_padding(self, input)
         prediction = self.prediction("predictor")
         window = Window((1, self.stride[0]), (0, padding[0]), (1, self.dilation[0]))
@@ -228,6 +233,11 @@ class DynamicLSTMCell(DynamicLayer, nn.LSTMCell):
             state = None if hx is None else (hx[0][None], hx[1][None])
             hidden, memory = self.forward(input[None], state)
             return hidden[0], memory[0]
+        if input.dim() != 2 or input.shape[1] != self.input_size:
+            raise ShapeError(
+                f"DynamicLSTMCell: expected input of shape (N, {self.input_size}) or "
+                f"({self.input_size},), got {_check.shape(input)}."
+            )
         if hx is None:
             zeros = input.new_zeros(input.shape[0], self.hidden_size)
             hx = (zeros, zeros)
