@@ -105,7 +105,7 @@ def damage(photos):
     short.write_bytes(short.read_bytes()[: short.stat().st_size // 2])
     empty.write_bytes(b"")
     foreign.write_text("<html>")
-    return {short: "truncated", empty: "empty", foreign: "no image format that pillow knows"}
+    return {short: "truncated", empty: "empty", foreign: "no image format that we read"}
 
 
 def test_damaged_files_are_named_and_skipped(tmp_path, caplog):

@@ -81,9 +81,7 @@ def test_networks_that_do_not_fit():
         ns.create_model("spherenet")
     with pytest.raises(ns.ShapeError, match="of at least 8, got 7"):
         ns.create_model("spherenet9", image_size=7)
-    with pytest.raises(
-        ns.ShapeError, match="SelfAttention2d: expected a whole width of at"
-    ):
+    with pytest.raises(ns.ShapeError, match="SelfAttention2d: expected a whole width of at"):
         SelfAttention2d(8, width=0)
     with pytest.raises(ns.ShapeError, match=r"poolings 1 to 3, got \(0,\)"):
         SphereNet(10, attention=(0,))

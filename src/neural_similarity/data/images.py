@@ -74,19 +74,14 @@ def read_image(path: Path, size: tuple[int, int], window: Window = middle) -> Te
     """
     try:
         with _open_image(path) as image:
-            is_fast = image.format in _FAST_FORMATS
-            if not is_fast:
-                turned = upright(image)  # some of the others change their size when they are read
-            height, width = _upright_size(image) if is_fast else (turned.height, turned.width)
+            whole_size = None
+            if image.format in _FAST_FORMATS:
+                whole_size = _upright_size(image)
+                _decode_small(image, window(*whole_size), size)
+            turned = upright(image)
+            # The size of other formats is known now: TIFF and HEIC turn it early.
+            height, width = whole_size or (turned.height, turned.width)
             top, left, high, wide = window(height, width)
-            if is_fast:
-                # A JPEG decodes faster to a half, a quarter or an eighth of its size. With twice
-                # the required resolution, the result hardly changes.
-                scale = min(high / size[0], wide / size[1]) / 2
-                if scale > 1:
-                    small = int(image.width / scale) + 1, int(image.height / scale) + 1
-                    image.draft("RGB", small)
-                turned = upright(image)
             down, across = turned.height / height, turned.width / width
             box = (left * across, top * down, (left + wide) * across, (top + high) * down)
             resized = turned.resize(
@@ -196,6 +191,18 @@ def _open_image(path: Path) -> Iterator[Image.Image]:
         raise ValueError(str(error)) from error
 
 
+def _decode_small(
+    image: Image.Image, part: tuple[float, float, float, float], size: tuple[int, int]
+) -> None:
+    """Let a JPEG decode to a half, a quarter or an eighth of its size, which is faster.
+
+    The part that is used keeps twice the required resolution, so the result hardly changes.
+    """
+    scale = min(part[2] / size[0], part[3] / size[1]) / 2
+    if scale > 1:
+        image.draft("RGB", (int(image.width / scale) + 1, int(image.height / scale) + 1))
+
+
 def _bilinear() -> Image.Resampling:
     from PIL import Image
 
@@ -232,9 +239,6 @@ def _reason(error: BaseException, path: Path) -> str:
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if "cannot identify image" not in text:
         return text
-    package = missing_plugin(path)
-    return (
-        f"a format that needs the package {package}"
-        if package
-        else ("no image format that Pillow knows")
-    )
+    if package := missing_plugin(path):
+        return f"a format that needs the package {package}"
+    return "no image format that we read"
