@@ -93,6 +93,18 @@ def test_freeze_backbone_leaves_similarity_and_classifier():
     )
 
 
+def test_freeze_backbone_knows_every_name_of_what_is_shared():
+    neck, body = nn.Linear(4, 4), nn.Conv2d(3, 4, 3)
+    model = nn.ModuleDict({"body": body, "first": neck, "second": neck, "head": nn.Linear(4, 4)})
+    model["tied"] = nn.Linear(4, 4, bias=False)
+    model["tied"].weight = neck.weight
+    ns.attach(model, ns.StaticSimilarity())
+    for also in ("second|head", ["second"], ["tied.weight"]):
+        ns.freeze_backbone(model, also_train=also)
+        assert neck.weight.requires_grad
+        assert not body.bias.requires_grad
+
+
 def test_freeze_backbone_also_train():
     def trained(also):
         model = ns.attach(PlainCNN(), ns.StaticSimilarity(target_modules=["3"]))

@@ -182,3 +182,19 @@ def test_kept_weights_cost_nothing_but_themselves():
     ns.merge(model, keep=True)
     ns.unmerge(model)
     assert model[0].parametrizations.weight.original.untyped_storage().data_ptr() == storage
+
+
+def test_a_weight_that_was_tied_since_is_not_changed():
+    model = ns.attach(nn.Sequential(nn.Conv2d(4, 4, 3)), ns.StaticSimilarity())
+    for parameter in ns.similarity_parameters(model):
+        nn.init.normal_(parameter)
+    ns.merge(model, keep=True)
+    model.append(nn.Conv2d(4, 4, 3))
+    model[1].weight = model[0].weight
+    before = model[1].weight.detach().clone()
+    with pytest.raises(ns.MergeError, match=r"separate weights, got 0\.weight and 1\.weight"):
+        ns.unmerge(model)
+    assert torch.equal(model[1].weight, before)
+    model[1].weight = nn.Parameter(before.clone())
+    ns.unmerge(model)
+    assert not torch.equal(model[0].parametrizations.weight.original, before)

@@ -1,5 +1,7 @@
 """One diagonal for each kernel: a dynamic filter network (Section 6), against its equation."""
 
+import copy
+
 import pytest
 import torch
 from support.cases import SMALL, disturb
@@ -128,3 +130,20 @@ def test_many_inputs_at_once_by_vmap():
         inputs = torch.randn(2, 3, 3, 5, 6)
         output = torch.func.vmap(conv)(inputs)
         torch.testing.assert_close(output[1], conv(inputs[1]), rtol=1e-4, atol=1e-5)
+
+
+def test_two_layers_in_either_memory_format():
+    """The output of one layer can have strides with which PyTorch returns wrong gradients."""
+    settings = {"padding": 1, "over": "kernels", "predictor": ns.ImagePredictor(hidden=4)}
+    net = torch.nn.Sequential(
+        ns.nn.DynamicConv2d(3, 6, 3, **settings), torch.nn.ReLU(),
+        ns.nn.DynamicConv2d(6, 5, 3, **settings),
+    ).double()  # fmt: skip
+    disturb(net)
+    input, gradients = torch.randn(4, 3, 7, 6, dtype=torch.float64), []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        one = copy.deepcopy(net).to(memory_format=layout)
+        one(input.contiguous(memory_format=layout)).sin().sum().backward()
+        gradients.append({name: p.grad for name, p in one.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, msg=name)

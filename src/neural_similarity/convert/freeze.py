@@ -143,7 +143,8 @@ def _classifiers(model: nn.Module) -> list[nn.Module]:
 
 def _named_parameters(model: nn.Module, pattern: str | Sequence[str]) -> set[int]:
     check_pattern("freeze_backbone", "also_train", pattern)
-    modules, parameters = dict(model.named_modules()), dict(model.named_parameters())
+    modules = dict(model.named_modules(remove_duplicate=False))  # every name of a shared one
+    parameters = dict(model.named_parameters(remove_duplicate=False))
     for part in (pattern,) if isinstance(pattern, str) else pattern:
         one = part if isinstance(pattern, str) else [part]
         if not any(matches(name, one) for name in (*modules, *parameters)):

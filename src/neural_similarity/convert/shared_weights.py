@@ -24,8 +24,8 @@ def refuse_shared_weights(
         if len(names) > 1:
             raise error(
                 f"{where}: expected layers with separate weights, got {' and '.join(names)}, "
-                f"which are the same tensor. Merging one would change the other. Give each layer "
-                f"its own weight, or attach no static similarity to them."
+                f"which are the same tensor. A similarity of one would change the other. Give each "
+                f"layer its own weight, or attach no static similarity to them."
             )
 
 

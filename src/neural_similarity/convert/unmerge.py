@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 from ..errors import MergeError
 from ..nn.inventory import activate, active_name, similarities_by_name
 from ..nn.parametrization import SimilarityParametrization, put_on
+from .shared_weights import refuse_shared_weights
 
 __all__ = ["check_can_keep", "forget_layer", "keep_layer", "kept_names", "unmerge"]
 
@@ -61,6 +62,8 @@ def unmerge(model: _Model) -> _Model:
         )
     for path, module in layers.items():
         _check_unchanged(path or "model", module)
+    weights = [m.get_parameter(name) for m in layers.values() for name in _kept_layers[m].originals]
+    refuse_shared_weights("unmerge", model, weights, MergeError)
     for module in layers.values():
         _restore(module, _kept_layers.pop(module))
     return model

@@ -122,6 +122,7 @@ def _kernels_of_images(
     if N == 1:
         return F.conv2d(input, kernels[0], bias, *window, groups)
     all_biases = None if bias is None else bias.repeat(N)
-    one_image, all_kernels = input.flatten(0, 1)[None], kernels.flatten(0, 1)
+    # Contiguous: of strides that only one image can have, PyTorch returns wrong gradients.
+    one_image, all_kernels = input.contiguous().flatten(0, 1)[None], kernels.flatten(0, 1)
     output = F.conv2d(one_image, all_kernels, all_biases, *window, N * groups)
     return output.reshape(N, O, *output.shape[2:])
