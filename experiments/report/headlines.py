@@ -48,11 +48,11 @@ HEADLINES = (
 
 _LEGEND = """
 ± is the 95 % interval of the paired difference. A difference is bold if its interval is over seeds
-and does not contain zero; nothing is corrected for the number of comparisons. Of several
-measurements of time per step, the least favourable counts. Intervals over seeds do not include the
-choice of test images or test classes. For birds and cars the interval is over random tasks from the
-same 400 photographs, and says nothing about others. Some of these classes were used to choose
-settings, or are in ImageNet.
+and does not contain zero; nothing is corrected for the number of comparisons, so some may be luck.
+We measured the time per step several times; the measurement that is worst for our networks counts.
+Intervals over seeds do not include the choice of test images or test classes. For birds and cars
+the interval is over random tasks from the same 400 photographs, and says nothing about others. Some
+of these classes were used to choose settings, or are in ImageNet.
 """
 
 

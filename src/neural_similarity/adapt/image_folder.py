@@ -28,7 +28,10 @@ def read_classes(folder: Path) -> FolderSet:
         )
     names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     if len(names) < 2:
+        loose = len(_images_beside(folder))
         got = f"only {names[0]!r}" if names else "none"
+        if loose:
+            got += f", and {loose} image(s) outside of them"
         raise DataError(
             f"{folder}: expected folders for at least two classes, got {got}. Sort the images "
             f"into one folder per class, and give each folder the name of its class."
@@ -68,16 +71,19 @@ def check_not_split(folder: Path, names: Sequence[str]) -> None:
 
 def _report_beside(folder: Path) -> None:
     """Warn about images outside the class folders."""
-    names = sorted(
+    if names := _images_beside(folder):
+        _LOGGER.warning(
+            "neural_similarity: %s: skipped %d image(s) outside the class folders; the first is "
+            "%r. Move them into a class folder.",
+            folder, len(names), names[0],
+        )  # fmt: skip
+
+
+def _images_beside(folder: Path) -> list[str]:
+    return sorted(
         path.name
         for path in folder.iterdir()
         if path.name.lower().endswith(EXTENSIONS)
         and not path.name.startswith(".")
         and not path.is_dir()
     )
-    if names:
-        _LOGGER.warning(
-            "neural_similarity: %s: skipped %d image(s) outside the class folders; the first is "
-            "%r. Move them into a class folder.",
-            folder, len(names), names[0],
-        )  # fmt: skip

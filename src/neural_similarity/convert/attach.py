@@ -146,16 +146,20 @@ def _refuse_second_similarity(
         if name in similarities_by_name(module):
             raise AttachError(
                 f"attach: expected layers without a similarity named {name!r}, got "
-                f"{path or 'model'}, which already has one. Merge first, attach under another "
-                f"name, or choose other layers with target_modules or exclude_modules."
+                f"{_layer(path)}, which already has one. Detach or merge first, attach under "
+                f"another name, or choose other layers with target_modules or exclude_modules."
             )
         if kind := other_kind(module, config):
             raise AttachError(
-                f"attach: expected layers with similarities of one kind, got {path or 'model'}, "
+                f"attach: expected layers with similarities of one kind, got {_layer(path)}, "
                 f"which has a {kind} similarity. A layer can have static or dynamic similarities, "
-                f"not both. Merge first, or choose other layers with target_modules or "
+                f"not both. Detach or merge first, or choose other layers with target_modules or "
                 f"exclude_modules."
             )
+
+
+def _layer(path: str) -> str:
+    return f"layer {path!r}" if path else "the model"
 
 
 def _some(names: list[str], most: int = 4) -> str:

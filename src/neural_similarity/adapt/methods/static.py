@@ -234,8 +234,8 @@ def static_options(method: str, **changes: Any) -> StaticOptions:
     if changes and method != "static":
         raise RunError(
             f"adapt: expected {', '.join(changes)} only with method 'static', got method "
-            f"{method!r}. Other methods do not tune a similarity. Choose method 'static', or leave "
-            f"{'it' if len(changes) == 1 else 'them'} out."
+            f"{method!r}. Other methods do not tune a similarity. Choose method 'static', or "
+            f"leave out {', '.join(changes)}."
         )
     if "structure" in changes:
         _check.known_name("adapt", "structure", changes["structure"], list_structures())
