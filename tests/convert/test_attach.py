@@ -111,7 +111,7 @@ def test_attaching_twice_is_refused_and_changes_nothing():
     model = PlainCNN()
     attach(model, target_modules=["0"])
     before = state(model)
-    with pytest.raises(ns.AttachError, match=r"got features.0, which already has one. Merge"):
+    with pytest.raises(ns.AttachError, match=r"got layer 'features.0', which already has one. D"):
         attach(model)
     assert state(model) == before
     assert attach(model, exclude_modules=["0"]) == ["features.0", "features.3", "features.6"]

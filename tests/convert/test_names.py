@@ -288,13 +288,13 @@ def test_names_that_do_not_fit():
     assert ns.set_similarity(plain, None) is plain
     state = list(model.state_dict())
     with pytest.raises(
-        ns.AttachError, match=r"without a similarity named 'birds', got features.0, which"
+        ns.AttachError, match=r"without a similarity named 'birds', got layer 'features.0', which"
     ):
         ns.attach(model, ns.StaticSimilarity(), name="birds")
-    with pytest.raises(ns.AttachError, match=r"got features.0, which has a static similarity"):
+    with pytest.raises(ns.AttachError, match=r"layer 'features.0', which has a static similarity"):
         ns.attach(model, ns.DynamicSimilarity(), name="new")
     dynamic, _ = three("dynamic")
-    with pytest.raises(ns.AttachError, match=r"got features.0, which has a dynamic similarity"):
+    with pytest.raises(ns.AttachError, match=r"layer 'features.0', which has a dynamic similarity"):
         ns.attach(dynamic, ns.StaticSimilarity(), name="new")
     assert list(model.state_dict()) == state
     assert ns.active_similarity(model) == "default"

@@ -256,7 +256,7 @@ def test_configuration_errors():
     with pytest.raises(ns.UnknownNameError, match=r"DynamicSimilarity: .* got 'diag'"):
         ns.DynamicSimilarity("diag")
     model = ns.attach(nn.Sequential(nn.Conv2d(3, 3, 3)), DYNAMIC)
-    with pytest.raises(ns.AttachError, match="got 0, which already has one"):
+    with pytest.raises(ns.AttachError, match="got layer '0', which already has one"):
         ns.attach(model, ns.StaticSimilarity())
     with pytest.raises(ns.MergeError, match=r"got only dynamic ones. They depend on the input"):
         ns.merge(model)
