@@ -183,7 +183,7 @@ def test_the_journal_of_a_stranger_takes_nothing_from_elsewhere(mark, tmp_path):
     (journal / "new").mkdir(parents=True)
     (journal / "old").mkdir()
     (journal / "take-old-out").write_bytes(mark.encode("latin-1"))
-    with pytest.raises(OSError, match=r"expected what an interrupted.* Delete \.nsl-swap-x to"):
+    with pytest.raises(OSError, match=r"expected what an interrupted.* in \.nsl-swap-x may hold"):
         _io.settle(out)
     assert read(tmp_path / "important") == read(out) == OLD
 
@@ -345,7 +345,6 @@ def _umask():
 
 RACE = """
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from neural_similarity import _io
 for n in range(150):
@@ -409,3 +408,19 @@ def test_files_of_others_survive_the_end_of_an_interrupted_swap(tmp_path, forks)
 def test_a_folder_in_place_of_a_file(tmp_path):
     with pytest.raises(IsADirectoryError, match="expected a file, got a folder"):
         _io.write_file(tmp_path, b"")
+
+
+def test_a_user_without_a_home_is_asked_for_a_cache(monkeypatch, tmp_path):
+    for name in ("NEURAL_SIMILARITY_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as without an entry of passwd
+    with pytest.raises(OSError, match=r"expected a home folder.* set NEURAL_SIMILARITY_CACHE"):
+        _io.cache_directory()
+    monkeypatch.setenv("NEURAL_SIMILARITY_CACHE", str(tmp_path))
+    assert _io.cache_directory() == tmp_path
+
+
+def test_the_cache_may_be_below_the_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NEURAL_SIMILARITY_CACHE", "~/x")
+    assert _io.cache_directory() == tmp_path / "x"

@@ -234,7 +234,7 @@ def _not_utf8(folder):
     ("change", "arguments", "text"),
     [
         (None, ("none", *PLAIN), "none: expected a folder with one folder per class, got no fold"),
-        (None, ("mine/kind 0", *PLAIN), "at least two classes, got none, and "),
+        (None, ("mine/kind 0", *PLAIN), "at least two classes, got none and "),
         (_only_one, ("mine", *PLAIN), "at least two classes, got only 'kind 2'"),
         (_empty, ("mine", *PLAIN), "in every class, got none in 'kind 9'"),
         (_all_broken, ("mine", *PLAIN), "in every class, got none in 'kind 1'"),

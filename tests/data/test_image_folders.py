@@ -13,6 +13,7 @@ from support.fake_data import write_image, write_photos
 
 import neural_similarity as ns
 from neural_similarity.data import FolderSet, MemorySet, images, load_dataset
+from neural_similarity.data.folders import files_below
 from neural_similarity.data.formats import readable_formats
 from neural_similarity.data.image_sets import IMAGENET_STATISTICS
 from neural_similarity.data.images import decode_error, middle, read_image, whole
@@ -62,7 +63,7 @@ def test_a_class_called_train(tmp_path):
     assert load_dataset("imagefolder", "train", tmp_path).classes == ("bus", "car", "train")
 
 
-def test_folders_that_cannot_be_read_are_named(tmp_path, monkeypatch):
+def test_folders_that_cannot_be_read_are_named(tmp_path, monkeypatch, caplog):
     """As when they belong to another user; the administrator can read everything."""
     photos, scandir = write_photos(tmp_path), os.scandir
 
@@ -74,6 +75,8 @@ def test_folders_that_cannot_be_read_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "scandir", refused)
     with pytest.raises(ns.DataError, match=f"{photos / 'dog'}: .*Permission denied.*left out"):
         load_dataset("imagefolder", "train", tmp_path)
+    assert len(files_below(photos)) == 5, "the others are classified, with a warning"
+    assert f"skipped {photos / 'dog'}: Permission denied" in caplog.text
 
 
 def test_what_folders_lack_is_said(tmp_path):

@@ -360,5 +360,5 @@ def test_channels_last_gives_the_same_and_stays():
 )
 def test_a_structure_without_parameters_is_refused(predictor):
     """The only orthogonal matrix of one row is the identity."""
-    with pytest.raises(ns.AttachError, match="parameters to predict, got 'orthogonal' on one tap"):
+    with pytest.raises(ns.AttachError, match="parameters to predict, got 'orthogonal', which has"):
         ns.nn.DynamicConv2d(3, 4, 1, structure="orthogonal", predictor=predictor)

@@ -38,15 +38,9 @@ def test_what_comes_back_overwrites_nothing(project):
     assert (project.folder / "red/a-2.png").read_bytes() == picture(seed=1)
 
 
-def test_a_class_comes_back_into_one_of_the_same_name_in_other_letters(project):
-    """Many systems cannot hold both."""
-    project.add_picture(project.add_class("Cat"), "a.png", picture(seed=1))
-    entry = project.delete_class(identifier("Cat"))
-    project.add_class("cat")
-    assert project.restore(entry) == identifier("cat")
-    assert files_of(project) == ["cat/a.png"]
-    (picture_id,) = (picture.id for picture in project.listing.pictures)
-    (entry,) = project.delete_pictures([picture_id])
+def test_pictures_do_not_come_back_into_a_file(project):
+    kept = project.add_picture(project.add_class("cat"), "a.png", picture(seed=1))
+    (entry,) = project.delete_pictures([kept.id])
     (project.folder / "cat").rmdir()
     (project.folder / "cat").write_text("mine")
     with pytest.raises(RefusedError, match="already contains something named 'cat'"):

@@ -55,6 +55,7 @@ def test_old_formats_of_a_folder_are_shown(tmp_path):
     for name in ("a.tga", "b.jp2"):
         Image.new("RGB", (40, 30), "red").save(tmp_path / "red" / name)
     with open_project(tmp_path) as project:
+        assert len(project.listing.pictures) == 2
         for shown in project.listing.pictures:
             assert project.small_copy(shown.id)[:2] == b"\xff\xd8"
 

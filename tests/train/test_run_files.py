@@ -192,3 +192,18 @@ def test_an_infinite_value_may_stand_where_the_network_has_it(tmp_path):
     rewrite(file, {"mask": torch.tensor([-torch.inf, 0.0])})
     with pytest.raises(ns.RunError, match="NaN or infinity for 1 of 2 values of 'mask'"):
         read_weights(file, Masked())
+
+
+def test_views_of_one_storage_are_told_apart_by_their_strides(tmp_path):
+    class Transposed(torch.nn.Module):
+        def __init__(self, weight):
+            super().__init__()
+            self.weight = torch.nn.Parameter(weight)
+            self.register_buffer("turned", self.weight.data.t())
+
+    written = Transposed(torch.arange(9.0).reshape(3, 3))
+    write_weights(tmp_path / "a.safetensors", written, {"step": 1})
+    read = Transposed(torch.zeros(3, 3))
+    read.turned = torch.zeros(3, 3)
+    read_weights(tmp_path / "a.safetensors", read)
+    assert torch.equal(read.turned, written.weight.t())

@@ -7,8 +7,8 @@ from dataclasses import fields
 import pytest
 
 import neural_similarity as ns
-from neural_similarity.train import TrainConfig
-from neural_similarity.train.build import build_model, build_similarity
+from neural_similarity.train import TrainConfig, train
+from neural_similarity.train.build import build_similarity, check_options
 from neural_similarity.train.config import merge_settings, parse_setting, read_settings
 
 
@@ -49,11 +49,11 @@ def test_similarity_of_a_configuration():
         )
 
 
-def test_options_that_the_data_determine():
-    assert build_model(TrainConfig(options={"image_size": 8}), 10, 1, 8)
+def test_options_that_the_data_determine(tmp_path):
+    check_options(TrainConfig(options={"image_size": 8}), 1, 8)
     for name, advice in (("image_size", "the setting image_size resizes"), ("in_channels", "")):
         with pytest.raises(ns.RunError, match=f"options without {name}.*got {name}=16.*{advice}"):
-            build_model(TrainConfig(options={name: 16}), 10, 1, 8)
+            train(TrainConfig(options={name: 16}), tmp_path / "run")
 
 
 @pytest.mark.parametrize(

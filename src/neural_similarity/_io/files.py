@@ -16,16 +16,15 @@ __all__ = ["cache_directory", "make_private_folder", "whole_file", "write_file"]
 
 def cache_directory() -> Path:
     """The cache directory: ``$NEURAL_SIMILARITY_CACHE``, or one in the user's cache folder."""
-    if path := os.environ.get("NEURAL_SIMILARITY_CACHE"):
-        return Path(path).expanduser()
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "neural_similarity"
+    path = os.environ.get("NEURAL_SIMILARITY_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
-        return Path.home() / ".cache" / "neural_similarity"
+        return Path(path or f"{base}/neural_similarity").expanduser()
     except RuntimeError:
-        raise FileNotFoundError(
-            errno.ENOENT,
-            "expected a home folder for the cache, got none. Set NEURAL_SIMILARITY_CACHE",
+        raise OSError(
+            errno.ENOTDIR,
+            "expected a home folder for the cache, got none; set NEURAL_SIMILARITY_CACHE instead",
+            "~",
         ) from None
 
 

@@ -150,7 +150,7 @@ def _check_folders(journal: Path) -> None:
 def _damaged(path: Path) -> OSError:
     return OSError(
         errno.EINVAL,
-        f"expected what an interrupted replacement left, got something else. Delete "
-        f"{path.parent.name} to keep the other files as they are",
+        f"expected what an interrupted replacement left, got something else. The folders in "
+        f"{path.parent.name} may hold files of yours: look, then delete it",
         str(path),
     )

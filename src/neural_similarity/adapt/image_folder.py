@@ -31,7 +31,7 @@ def read_classes(folder: Path) -> FolderSet:
         loose = len(_images_beside(folder))
         got = f"only {names[0]!r}" if names else "none"
         if loose:
-            got += f", and {loose} image(s) outside of them"
+            got += f" and {loose} image(s) directly in {folder.name}"
         raise DataError(
             f"{folder}: expected folders for at least two classes, got {got}. Sort the images "
             f"into one folder per class, and give each folder the name of its class."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -45,7 +45,11 @@ def read_folder(
         side: images are resized to a square of this side.
         strict: raise an error if a file cannot be decoded.
     """
-    files = [(file, n) for n, name in enumerate(classes) for file in files_of_class(folder, name)]
+    files = [
+        (file, n)
+        for n, name in enumerate(classes)
+        for file in files_of_class(folder, name, strict=True)
+    ]
     image_files = [(file, n) for file, n in files if file.lower().endswith(EXTENSIONS)]
     _report_others(info, [file for file, _ in files if not file.lower().endswith(EXTENSIONS)])
     if not image_files:
@@ -107,10 +111,15 @@ def class_folders(info: DatasetInfo, folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def files_of_class(folder: Path, class_name: str) -> list[str]:
-    """Names of a class's files at any depth, sorted, without hidden files and folders."""
+def files_of_class(folder: Path, class_name: str, strict: bool = False) -> list[str]:
+    """Names of a class's files at any depth, sorted, without hidden files and folders.
+
+    A folder that cannot be read is skipped with a warning; ``strict`` raises an error.
+    """
+    on_error = _raise_unreadable if strict else _warn_unreadable
     files = []
-    for place, names in _visible(folder / class_name, Path(os.path.realpath(folder))):
+    above = Path(os.path.realpath(folder))
+    for place, names in _visible(folder / class_name, above, on_error):
         below = Path(place).relative_to(folder).as_posix()
         files += [f"{below}/{name}" for name in names]
     return sorted(files)
@@ -119,7 +128,8 @@ def files_of_class(folder: Path, class_name: str) -> list[str]:
 def files_below(folder: Path) -> list[Path]:
     """All files at any depth, sorted, without hidden files and folders."""
     above = Path(os.path.realpath(folder)).parent
-    return sorted(Path(place) / name for place, names in _visible(folder, above) for name in names)
+    places = _visible(folder, above, _warn_unreadable)
+    return sorted(Path(place) / name for place, names in places for name in names)
 
 
 def has_folders(folder: Path) -> bool:
@@ -135,10 +145,12 @@ def is_split(folder: Path) -> bool:
     return has_folders(folder / "train") or names <= SPLITS
 
 
-def _visible(folder: Path, above: Path) -> Iterator[tuple[str, list[str]]]:
+def _visible(
+    folder: Path, above: Path, on_error: Callable[[OSError], None]
+) -> Iterator[tuple[str, list[str]]]:
     """Every folder below, and its files, without hidden ones; links back are not followed."""
     visited = set[str]()
-    for place, folders, names in os.walk(folder, onerror=_unreadable, followlinks=True):
+    for place, folders, names in os.walk(folder, onerror=on_error, followlinks=True):
         real = os.path.realpath(place)
         if real in visited or above.is_relative_to(real):  # a link back
             folders.clear()
@@ -148,7 +160,12 @@ def _visible(folder: Path, above: Path) -> Iterator[tuple[str, list[str]]]:
         yield place, [name for name in names if not name.startswith(".")]
 
 
-def _unreadable(error: OSError) -> None:
+def _warn_unreadable(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # somebody may delete folders meanwhile
+        _LOGGER.warning("neural_similarity: skipped %s: %s", error.filename, error.strerror)
+
+
+def _raise_unreadable(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):  # somebody may delete folders meanwhile
         raise DataError(
             f"{error.filename}: expected a folder that can be read, got {error.strerror}. Its "

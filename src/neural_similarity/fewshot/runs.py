@@ -14,7 +14,7 @@ from torch import nn
 from .._json import read_json
 from ..data import Episodes, MemorySet
 from ..errors import RunError
-from ..train.build import build_model, other_random_numbers
+from ..train.build import build_model, keep_random_numbers
 from ..train.checkpoint import read_step, read_weights
 from ..train.distributed import World
 from ..train.folders import sharing, tidy
@@ -65,7 +65,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
         """The trained network, in evaluation mode."""
         file = self.weights(which or self.chosen())
         environment = self.environment()
-        with other_random_numbers():
+        with keep_random_numbers():
             network = self.build_network(
                 len(environment["classes"]), environment["in_channels"], environment["image_size"]
             )

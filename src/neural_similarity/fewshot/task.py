@@ -12,7 +12,7 @@ from ..convert import attach
 from ..data import Episodes, train_loader
 from ..data.loader import Loader
 from ..errors import RunError
-from ..train.build import build_similarity
+from ..train.build import build_similarity, check_options
 from ..train.distributed import World
 from ..train.ingredients.losses import l1_on_similarity
 from ..train.loop import Callback, carry_out
@@ -89,6 +89,7 @@ class FewShotTask:
                 self.batches, self.images = mixed, mixed.images
         if self.validation is not None:
             self._val_episodes()  # raises now if there are too few images
+        check_options(run.config, *shape)
         self.model = run.build_network(self.base.num_classes, *shape)
         if source is not None:
             begin_with(self.model, source, config)

@@ -44,8 +44,9 @@ __all__ = [
     "build_model",
     "build_optimizer",
     "build_similarity",
+    "check_options",
     "held_out_share",
-    "other_random_numbers",
+    "keep_random_numbers",
     "training_augment",
     "training_copy",
     "unseen_images",
@@ -90,13 +91,6 @@ def build_model(config: Settings, num_classes: int, in_channels: int, image_size
     """The network; its initial weights depend on the seed."""
     torch.manual_seed(config.seed)
     fixed = {"in_channels": in_channels, "image_size": image_size}
-    for name, value in fixed.items():
-        if config.options.get(name, value) != value:
-            raise RunError(
-                f"configuration: expected options without {name}, which is {value} for images of "
-                f"{config.data!r}, got {name}={config.options[name]!r}. Leave it out"
-                + ("; the setting image_size resizes images." if name == "image_size" else ".")
-            )
     try:
         model = create_model(
             config.model,
@@ -116,9 +110,22 @@ def build_model(config: Settings, num_classes: int, in_channels: int, image_size
     return model
 
 
-def other_random_numbers() -> AbstractContextManager[None]:
-    """Around building a network whose weights are then read: keep the caller's random numbers."""
-    return torch.random.fork_rng(range(torch.cuda.device_count()))
+def check_options(config: Settings, in_channels: int, image_size: int) -> None:
+    """Raise if options contradict the data; networks that exist were built without them."""
+    fixed = {"in_channels": in_channels, "image_size": image_size}
+    for name, value in fixed.items():
+        if config.options.get(name, value) != value:
+            raise RunError(
+                f"configuration: expected options without {name}, which is {value} for images of "
+                f"{config.data!r}, got {name}={config.options[name]!r}. Leave it out"
+                + ("; the setting image_size resizes images." if name == "image_size" else ".")
+            )
+
+
+def keep_random_numbers() -> AbstractContextManager[None]:
+    """Around building a network whose weights are then read: the caller's generators stay."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    return torch.random.fork_rng(devices)
 
 
 def build_optimizer(config: Settings, model: nn.Module) -> torch.optim.Optimizer:

@@ -32,7 +32,7 @@ from ..data import ImageSet, eval_loader
 from ..errors import RunError
 from .build import (
     build_model,
-    other_random_numbers,
+    keep_random_numbers,
     training_copy,
     unseen_images,
     unseen_splits,
@@ -266,7 +266,7 @@ class Run(RunFolder[TrainConfig]):
         file = self.weights(which)
         environment = self.environment()
         classes, channels = len(environment["classes"]), environment["in_channels"]
-        with other_random_numbers():
+        with keep_random_numbers():
             model = build_model(self.config, classes, channels, environment["image_size"])
         read_weights(file, model)
         return model.eval()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..convert import filter_orthogonality_penalty
 from ..errors import RunError
-from .build import Data, build_data, build_model
+from .build import Data, build_data, build_model, check_options
 from .config import TrainConfig
 from .distributed import World
 from .evaluate import evaluate
@@ -77,6 +77,7 @@ class Classification:
             check_source(source, config, data.in_channels, data.image_size)
             if data.evaluated_on == "validation":
                 check_division(source, config)
+        check_options(config, data.in_channels, data.image_size)
         self.model = build_model(config, len(data.classes), data.in_channels, data.image_size)
         self.new_classifier = True
         if source is not None:

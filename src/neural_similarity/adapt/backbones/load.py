@@ -172,6 +172,6 @@ def _load(name: str, changes: Mapping[str, Any], classifier: str | None) -> Feat
         )
     raise UnknownNameError(
         f"backbone: expected {_FORMS}, or one of "
-        f"{sorted({*list_backbones(), *list_models(pretrained=True)})}, got {name!r}. A network of "
-        f"timm is named timm:{name}."
+        f"{sorted({*list_backbones(), *list_models(pretrained=True)})}, got {name!r}. "
+        f"Write timm: before the name of a network of timm, as in timm:resnet18."
     )

@@ -177,8 +177,8 @@ def predictions_for(
             if not outputs:
                 raise AttachError(
                     f"{where}: expected a structure with parameters to predict, got "
-                    f"{structure.name!r} on one tap, which has none. Use another structure, or "
-                    f"leave this layer out."
+                    f"{structure.name!r}, which has none for {block.size} tap(s). Use another "
+                    f"structure, or leave this layer out."
                 )
             make = make_network or _own_network
             network, residual = make(config, channels, outputs, kernel_size), config.residual

@@ -23,7 +23,7 @@ from ..._io import write_file
 from ..._json import Count, read_json
 from ...errors import FileFormatError
 from ..refused import RefusedError
-from .names import FreePaths, free_path, is_one_name, is_same_name
+from .names import FreePaths, free_path, is_one_name
 
 __all__ = ["Bin", "Entry"]
 
@@ -114,7 +114,7 @@ class Bin:
             raise RefusedError("This is no longer in the bin.", 404)
         place = self.folder / name
         root = place / "files" / entry.label if entry.whole else place / "files"
-        target = self.project / self._class_like(entry.label)
+        target = self.project / entry.label
         if not root.is_symlink() and os.path.lexists(target) and not target.is_dir():
             raise RefusedError(f"The folder already contains something named {target.name!r}.", 409)
         if root.is_symlink():  # only restore the link: its files are someone else's
@@ -131,12 +131,6 @@ class Bin:
         shutil.rmtree(place, ignore_errors=True)
         self._look_at(name)
         return target.name
-
-    def _class_like(self, label: str) -> str:
-        """The class of this name; many systems cannot hold another in other letters."""
-        folders = (entry.name for entry in self.project.iterdir() if entry.is_dir())
-        alike = [name for name in folders if is_same_name(name, label)]
-        return label if label in alike or not alike else alike[0]
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class: its pictures will be restored under the new name."""

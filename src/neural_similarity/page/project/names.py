@@ -17,8 +17,7 @@ from pathlib import Path, PurePosixPath
 from ..refused import RefusedError
 
 __all__ = [
-    "FreePaths", "checked_class_name", "free_path", "identifier", "is_one_name", "is_same_name",
-    "safe_stem",
+    "FreePaths", "checked_class_name", "free_path", "identifier", "is_one_name", "safe_stem",
 ]  # fmt: skip
 
 _MOST_BYTES = 200  # folder names may have 255
@@ -70,7 +69,7 @@ def checked_class_name(name: str, others: Collection[str] = ()) -> str:
         )
     if len(text.encode()) > _MOST_BYTES:
         raise RefusedError(f"A class name cannot be longer than {_MOST_BYTES} bytes.")
-    if (taken := next((other for other in others if is_same_name(other, text)), None)) is not None:
+    if (taken := next((other for other in others if _key(other) == _key(text)), None)) is not None:
         why = "" if taken == text else " Many systems treat upper and lower case as the same."
         raise RefusedError(f"A class {taken!r} already exists.{why}", 409)
     return text
@@ -130,12 +129,8 @@ def identifier(*parts: str) -> str:
     return hashlib.sha256(encoded).hexdigest()[:20]
 
 
-def is_same_name(name: str, other: str) -> bool:
-    """Whether many systems consider two names the same."""
-    return _key(name) == _key(other)
-
-
 def _key(name: str) -> str:
+    """A key that is equal for names that many systems consider the same."""
     return unicodedata.normalize("NFC", name).casefold()
 
 

@@ -105,8 +105,9 @@ def _decoded(source: bytes | Path, side: int | None) -> tuple[Image.Image, str]:
 
 def _unreadable(source: bytes | Path) -> str:
     """The reason for the user; phones write HEIC files, which need a plug-in."""
-    is_heic = isinstance(source, bytes) and source[4:12] in (b"ftypheic", b"ftypheix", b"ftypmif1")
-    if is_heic and (package := missing_plugin(Path("photo.heic"))):
+    is_heic = isinstance(source, bytes) and source[4:11] in (b"ftyphei", b"ftyphev", b"ftypmif")
+    file = Path("photo.heic" if is_heic else "") if isinstance(source, bytes) else source
+    if package := missing_plugin(file):
         return f"It is a HEIC picture. Install the package {package}, or convert it to JPEG."
     return "It is not a readable picture."
 
