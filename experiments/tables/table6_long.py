@@ -32,7 +32,7 @@ twentieth for RelationNet. The recipes:
 - Published numbers for one shot are for networks trained with one shot, except those of R2D2. Four
   methods have a row that trains with one: ProtoNet with 30 classes, RelationNet with 15 queries, as
   their authors; R2D2 with as many images; MAML, whose tasks are cheaper then, with three times as
-  many tasks.
+  many tasks, and once more without augmentation, as its authors.
 - One M per image has one row, with the default gate: the study of equal cost does not separate the
   gates.
 
@@ -112,6 +112,12 @@ _ONE_SHOT = {
     "maml": (
         "MAML", f"Transductive. {_LIKE_PUBLISHED}",
         replace(LONG["maml"], steps=30_000, epoch_steps=1_500, n_shot=1),
+    ),
+    "maml-unaugmented": (
+        "MAML, without augmentation",
+        f"Transductive. {_LIKE_PUBLISHED} Its authors' code does not augment images; our "
+        f"other rows crop and mirror them.",
+        replace(LONG["maml"], steps=30_000, epoch_steps=1_500, n_shot=1, augment=False),
     ),
     "relation": ("RelationNet", _LIKE_PUBLISHED, replace(_RELATION, n_shot=1, train_query=15)),
     "ridge": (
