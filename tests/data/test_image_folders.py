@@ -224,6 +224,13 @@ def test_photographs_of_phones(tmp_path, monkeypatch):
         read_image(photo, (16, 32))
 
 
+def test_formats_that_nobody_asked_for_are_not_opened(tmp_path):
+    """Pillow looks at the content, not at the name; for some formats it starts programs."""
+    for form in ("PCX", "EPS"):
+        Image.new("RGB", (8, 6)).save(tmp_path / "photo.png", form)
+        assert decode_error(tmp_path / "photo.png") == "no image format that we read"
+
+
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
 def test_every_mode_becomes_colour(tmp_path, mode):
     path = tmp_path / ("image.tif" if mode == "CMYK" else "image.png")

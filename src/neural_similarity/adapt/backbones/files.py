@@ -23,6 +23,7 @@ from ...nn.dynamic import DynamicLayer, DynamicSimilarity
 from ...nn.inventory import active_name, similarities_by_name
 from ...nn.names import DEFAULT_NAME
 from ...nn.parametrization import static_by_name
+from ...train.build import keep_random_numbers
 from ...train.checkpoint import read_weights, write_weights
 from ..preprocessing import Preprocessing
 
@@ -116,7 +117,7 @@ def build_network(source: Mapping[str, Any]) -> nn.Module:
         names = build(_Layers, similarity, "similarity", FileFormatError, others=True).layers
         layers = "|".join(re.escape(name) for name in names)
         config = replace(DynamicSimilarity.from_config(similarity), target_modules=layers)
-    with torch.random.fork_rng():  # leaves the caller's random numbers unchanged
+    with keep_random_numbers():
         model = create_model(
             network.model,
             1,
