@@ -50,6 +50,14 @@ def test_a_data_set_that_is_split_is_no_project(tmp_path):
     assert names_in(tmp_path) == ["test", "train"]
 
 
+def test_a_project_of_ours_is_opened_whatever_its_classes_are_called(tmp_path):
+    with open_project(tmp_path):
+        for name in ("train", "test"):
+            write_pictures(tmp_path / name, {"red": 1})
+    with open_project(tmp_path) as project:
+        assert files_of(project) == ["test/red/0.png", "train/red/0.png"]
+
+
 def test_old_formats_of_a_folder_are_shown(tmp_path):
     (tmp_path / "red").mkdir()
     for name in ("a.tga", "b.jp2"):

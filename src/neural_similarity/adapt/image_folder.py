@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..data import FolderSet
-from ..data.folders import SPLITS, has_folders, read_folder
+from ..data.folders import folder_names, is_split, read_folder
 from ..data.formats import EXTENSIONS
 from ..data.sets.imagefolder import INFO as IMAGEFOLDER
 from ..errors import DataError
@@ -26,7 +25,7 @@ def read_classes(folder: Path) -> FolderSet:
         raise DataError(
             f"{folder}: expected a folder with one folder per class, got no folder with this name."
         )
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
+    names = folder_names(folder)
     if len(names) < 2:
         loose = len(_images_beside(folder))
         got = f"only {names[0]!r}" if names else "none"
@@ -36,7 +35,7 @@ def read_classes(folder: Path) -> FolderSet:
             f"{folder}: expected folders for at least two classes, got {got}. Sort the images "
             f"into one folder per class, and give each folder the name of its class."
         )
-    check_not_split(folder, names)
+    check_not_split(folder)
     for name in names:
         if is_adapted(folder / name):
             raise DataError(
@@ -59,13 +58,13 @@ def read_classes(folder: Path) -> FolderSet:
     return dataset
 
 
-def check_not_split(folder: Path, names: Sequence[str]) -> None:
-    """Raise if the names of the folders are not classes, but the splits of a data set."""
-    visible = {name for name in names if not name.startswith(".")}
-    if "train" in visible and visible <= SPLITS and has_folders(folder / "train"):
+def check_not_split(folder: Path) -> None:
+    """Raise if the folders are not classes, but the splits of a data set."""
+    if is_split(folder):
+        splits = ", ".join(folder_names(folder))
         raise DataError(
             f"{folder}: expected folders of classes, got a data set that is already split into "
-            f"{', '.join(sorted(visible))}. Give {folder / 'train'}, and test with nsl predict."
+            f"{splits}. Give {folder / 'train'}, and test with nsl predict."
         )
 
 

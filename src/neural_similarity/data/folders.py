@@ -18,7 +18,7 @@ from .locate import missing
 from .registry import DatasetInfo, Request
 
 __all__ = [
-    "SPLITS", "class_folders", "files_below", "files_of_class", "has_folders", "is_split",
+    "SPLITS", "class_folders", "files_below", "files_of_class", "folder_names", "is_split",
     "read_folder", "read_split",
 ]  # fmt: skip
 
@@ -104,8 +104,7 @@ def read_split(request: Request, root: Path, part: str, side: int) -> FolderSet:
 
 def class_folders(info: DatasetInfo, folder: Path) -> tuple[str, ...]:
     """The names of the class folders in ``folder``, sorted."""
-    with os.scandir(folder) as entries:
-        names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
+    names = folder_names(folder)
     if not names:
         raise missing(info, f"expected one folder per class in {folder}, got none")
     return tuple(names)
@@ -132,17 +131,31 @@ def files_below(folder: Path) -> list[Path]:
     return sorted(Path(place) / name for place, names in places for name in names)
 
 
-def has_folders(folder: Path) -> bool:
-    """Whether there are folders in a folder, besides hidden ones."""
-    return any(path.is_dir() and not path.name.startswith(".") for path in folder.iterdir())
+def folder_names(folder: Path) -> list[str]:
+    """The names of the folders in a folder, sorted, without hidden ones."""
+    with os.scandir(folder) as entries:
+        return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
 
 
 def is_split(folder: Path) -> bool:
-    """Whether a folder has a data set that is already split, and not a class called "train"."""
-    if not (folder / "train").is_dir():
+    """Whether a folder has a data set that is already split, and not a class called "train".
+
+    ``train/2020`` is a class of that data set, or a folder in the class "train". It is the former
+    if there is another split, or if there are no images in the other folders.
+    """
+    names = set(folder_names(folder))
+    if "train" not in names or not folder_names(folder / "train"):
         return False
-    names = {p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")}
-    return has_folders(folder / "train") or names <= SPLITS
+    others = names - {"train"}
+    return bool(others & SPLITS) or not any(_has_images(folder / name) for name in others)
+
+
+def _has_images(folder: Path) -> bool:
+    return any(
+        name.lower().endswith(EXTENSIONS)
+        for _, names in _visible(folder, Path(os.path.realpath(folder)).parent, _warn_unreadable)
+        for name in names
+    )
 
 
 def _visible(

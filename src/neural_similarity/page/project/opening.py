@@ -29,10 +29,10 @@ def open_project(path: str | os.PathLike[str]) -> Iterator[Project]:
     folder = Path(path).absolute()
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{path}: expected a folder, got a file. Name a folder for your classes.")
-    if folder.exists():
-        check_not_split(folder, [p.name for p in folder.iterdir() if p.is_dir()])
     is_new, private = not folder.exists(), folder / PRIVATE
     is_untouched = not private.exists()
+    if is_untouched and not is_new:
+        check_not_split(folder)
     for place in (
         private,
         *(private / name for name in (*PARTS, "lock")),
