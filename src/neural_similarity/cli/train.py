@@ -146,7 +146,7 @@ def _configurations(
 ) -> dict[str, TrainConfig]:
     """What to train, by kind of similarity; a resumed run keeps settings not given again."""
     from ..train import Run, TrainConfig
-    from ..train.runs import read_comparison
+    from ..train.comparisons import read_comparison
     from ..train.start import source_settings
 
     is_run = resumed is not None and (resumed / "config.json").is_file()
@@ -236,13 +236,13 @@ def _train(
 ) -> None:
     """Train one network into a folder, or several into subfolders of it."""
     from ..train import TrainConfig
-    from ..train.distributed import World, find_device
+    from ..train.comparisons import check_comparison, read_comparison, write_comparison
+    from ..train.distributed import World, find_device, is_first_process, world_size
     from ..train.folders import alone
-    from ..train.runs import check_comparison, read_comparison, write_comparison
     from ..train.task import Classification
     from .shared.train_report import report_comparison, report_run
 
-    first = int(os.environ.get("RANK", "0")) == 0
+    first = is_first_process()
     comparison = read_comparison(out, TrainConfig) if resume else None
     if comparison is None and len(configs) == 1:
         run = _train_one(next(iter(configs.values())), out, out, resume, force, tensorboard)
@@ -250,7 +250,7 @@ def _train(
             report_run(run)
         return
     if comparison is None:
-        world = World(size=int(os.environ.get("WORLD_SIZE", "1")))
+        world = World(size=world_size())
         for config in configs.values():
             find_device(config.device)
             Classification(config, world)  # raises before anything is written
@@ -272,6 +272,7 @@ def _train_one(
 ) -> Run:
     """Train with a progress bar; on Ctrl-C print how to continue."""
     from ..train import train as run_training
+    from ..train.distributed import is_first_process
     from .shared.progress import TrainingBar, progress_bar
 
     with progress_bar(*TrainingBar.columns()) as bar:
@@ -285,6 +286,6 @@ def _train_one(
             can_resume = (folder / "config.json").is_file()
             command = shlex.join(["nsl", "train", "--resume", "--out", str(out)])
             hint = f" Continue with: {command}" if can_resume else ""
-            if int(os.environ.get("RANK", "0")) == 0:
+            if is_first_process():
                 print_error(f"stopped.{hint}")
             raise typer.Exit(130) from None

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import RunError
-from ..train.distributed import World, find_device, join_world, restarted
+from ..train.comparisons import check_comparison, read_comparison, write_comparison
+from ..train.distributed import World, find_device, is_first_process, join_world, restarted
 from ..train.folders import alone
-from ..train.runs import check_comparison, read_comparison, write_comparison
 from .config import FewShotConfig
 from .from_settings import stored_config
 from .runs import FewShotRun, Trial
@@ -35,7 +35,6 @@ __all__ = [
     "FinishedRun",
     "Plan",
     "PlannedRun",
-    "is_first_process",
     "plan_runs",
     "read_plan",
     "run_plan",
@@ -184,11 +183,6 @@ def run_plan(
             _run(planned, list(tests), resume, force and not plan.is_comparison, callback)
             for planned in plan
         ]
-
-
-def is_first_process() -> bool:
-    """Whether this process is the only one, or the first that ``torchrun`` started."""
-    return int(os.environ.get("RANK", "0")) == 0
 
 
 def _run(

@@ -18,7 +18,8 @@ from ..train.build import build_model, keep_random_numbers
 from ..train.checkpoint import read_step, read_weights
 from ..train.distributed import World
 from ..train.folders import sharing, tidy
-from ..train.runs import Run, RunFolder
+from ..train.run_folder import RunFolder
+from ..train.runs import Run
 from ..train.settings import Settings
 from .config import FewShotConfig
 from .evaluate import Evaluator, mean_feature

@@ -26,9 +26,11 @@ __all__ = [
     "World",
     "each_alone",
     "find_device",
+    "is_first_process",
     "join_world",
     "restarted",
     "synchronise_batch_norm",
+    "world_size",
 ]
 
 _Value = TypeVar("_Value")
@@ -118,6 +120,16 @@ def _attempt() -> str:
     return "attempt" if has_machines else f"attempt-{_restarts()}"
 
 
+def world_size() -> int:
+    """The number of processes that ``torchrun`` started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_first_process() -> bool:
+    """Whether this process is the only one, or the first that ``torchrun`` started."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def find_device(device: str) -> torch.device:
     """The device of a configuration; raises if this machine lacks it."""
     if device == "auto":
@@ -147,8 +159,7 @@ def find_device(device: str) -> torch.device:
 def join_world(device: str = "auto") -> Iterator[World]:
     """Join the processes that ``torchrun`` started; without torchrun, a world of one."""
     place = find_device(device)
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
+    if world_size() == 1:
         yield World(device=place)
         return
     if place.type == "cuda":

@@ -29,7 +29,8 @@ from .config import TrainConfig
 from .distributed import World, join_world, restarted, synchronise_batch_norm
 from .ingredients.schedules import SCHEDULES
 from .metrics import MetricsFile
-from .runs import Run, RunFolder
+from .run_folder import RunFolder
+from .runs import Run
 from .stop_signals import collect_stop_signals
 from .task import Classification, Task
 from .tensorboard import check_tensorboard, tensorboard_events

@@ -14,7 +14,8 @@ from ..convert import freeze_backbone, freeze_statistics
 from ..errors import RunError
 from .build import held_out_share
 from .config import TrainConfig
-from .runs import Run, RunFolder
+from .run_folder import RunFolder
+from .runs import Run
 from .settings import NETWORK_SETTINGS, SIMILARITY_SETTINGS, Settings
 
 __all__ = [

@@ -24,8 +24,7 @@ from ...fewshot import (
     train_method,
 )
 from ...fewshot.from_settings import configs_from_settings, stored_config
-from ...fewshot.plan import is_first_process
-from ...train.distributed import join_world, restarted
+from ...train.distributed import is_first_process, join_world, restarted
 from .fewshot_report import report_methods, show_results, training_line
 from .printing import print_error, print_line, printable
 from .progress import TrainingBar, progress_bar
