@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .shared.options import DataDir, Force
-from .shared.printing import print_error
+from .shared.printing import print_error, print_line
 from .shared.settings import list_settings, new_folder, wanted_settings
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _train_one(
     with progress_bar(*TrainingBar.columns()) as bar:
         callback = TrainingBar(bar, folder.name)
         try:
-            return run_training(
+            run = run_training(
                 config, folder, resume=resume, force=force, callback=callback, tensorboard=events
             )
         except KeyboardInterrupt:
@@ -289,3 +289,6 @@ def _train_one(
             if is_first_process():
                 print_error(f"stopped.{hint}")
             raise typer.Exit(130) from None
+    if resume and not callback.has_trained and is_first_process():
+        print_line(f"{folder} had finished training; nothing was trained")
+    return run

@@ -61,13 +61,14 @@ class TrainingBar:
     """Shows the progress of training: a bar with rate, loss and the last evaluation."""
 
     def __init__(self, bar: Progress, name: str) -> None:
-        self.bar, self.name = bar, name
+        self.bar, self.name, self.has_trained = bar, name, False
         self.task = bar.add_task(printable(name), total=None, rate="", loss="", error="")
         self.error = ""
 
     def __call__(self, line: dict[str, Any]) -> None:
         """Update the bar from a line of metrics."""
         if line["kind"] == "step":
+            self.has_trained = True
             self.bar.update(
                 self.task,
                 completed=line["step"],
