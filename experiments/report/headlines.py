@@ -48,8 +48,8 @@ HEADLINES = (
 
 _LEGEND = """
 ± is the 95 % interval of the paired difference. A difference is bold if its interval is over seeds
-and does not contain zero; nothing is corrected for the number of comparisons, so some may be luck.
-We measured the time per step several times; the measurement that is worst for our networks counts.
+and does not contain zero. We made many comparisons without correction, so some may be luck. We
+measured the time per step several times and report what is least favourable to our networks.
 Intervals over seeds do not include the choice of test images or test classes. For birds and cars
 the interval is over random tasks from the same 400 photographs, and says nothing about others. Some
 of these classes were used to choose settings, or are in ImageNet.

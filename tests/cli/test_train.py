@@ -16,7 +16,7 @@ from support.command import nsl, nsl_process, one_line
 from support.fake_data import write_photos
 
 import neural_similarity as ns
-from neural_similarity.train import Run
+from neural_similarity.train import Run, TrainConfig
 from neural_similarity.train.build import build_model
 from neural_similarity.train.checkpoint import write_weights
 
@@ -221,6 +221,21 @@ def test_a_run_goes_on_with_what_was_not_said_again(run, tmp_path):
     assert "got different values for epochs. Leave them out" in line
     (tmp_path / "run" / "environment.json").write_text("[")
     assert "environment.json: expected JSON" in one_line(run("train", "--resume", "--out", "run"))
+
+
+def test_help_names_the_defaults(run):
+    shown = " ".join(run("train", "--help").out.split())
+    for name in ("model", "data", "structure", "epochs", "batch_size", "seed"):
+        default, option = getattr(TrainConfig(), name), name.replace("_", "-")
+        text = f"{default:g}" if isinstance(default, float) else str(default)
+        assert re.search(rf"--{option} <[^-]*\(default: {text}\)", shown), name
+
+
+@pytest.mark.parametrize("group", [(), ("data",), ("fewshot",), ("reproduce",)])
+def test_overviews_have_whole_sentences(group, run):
+    commands = run(*group, "--help").out.partition("Commands:")[2]
+    assert commands
+    assert "..." not in commands
 
 
 def test_help_teaches_and_answers_at_once():

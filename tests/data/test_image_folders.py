@@ -200,7 +200,7 @@ def test_files_that_are_no_images_are_named(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "neural_similarity"):
         dataset = load_dataset("imagefolder", "train", tmp_path)
     assert [bad.path.name for bad in dataset.skipped] == ["new.HEIC"]
-    assert "skipped 1 file(s) without an image suffix: dog/rex" in caplog.text
+    assert "skipped 1 file(s) in formats that are not read: dog/rex" in caplog.text
 
 
 def mini(root, count=4):

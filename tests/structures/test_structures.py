@@ -212,7 +212,7 @@ def test_a_tap_exactly_at_the_threshold_is_off():
 def test_the_bound_on_numbers_holds(name, block):
     structure = STRUCTURES[name]
     count = sum(start.numel() for start in structure.initial(block).values())
-    assert count <= structure.most_numbers(block)
+    assert count <= structure.most_parameters(block)
 
 
 @pytest.mark.parametrize("name", STRUCTURES)

@@ -55,7 +55,7 @@ Every network with a similarity that is compared by several seeds, at equal para
 multiply-adds and equal time per step, in this order. ▲: above the curve by more than the interval.
 ▼: below it by more than the interval. ○: not separated from it. –: not comparable, because it costs
 more, or less, than all plain networks with the same seeds. We measured the time per step
-several times; the measurement that is worst for our networks counts.
+several times and report what is least favourable to our networks.
 """
 _MARKS = {"above": "▲", "below": "▼", "not separated": "○"}
 _MISFIT = "The plain network that is furthest from the curve, and by how much:"

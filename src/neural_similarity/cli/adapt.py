@@ -25,31 +25,42 @@ def adapt(
     method: Annotated[
         str,
         typer.Option(
-            help="ensemble, linear, laplace, ridge, proto, dynamic, static, blocks, or auto: "
-            "ensemble, unless another one is clearly better in cross-validation."
+            help="Leave it out: auto takes ensemble, unless another one is clearly better in "
+            "cross-validation. Or ensemble, linear, laplace, ridge, proto, dynamic, static, blocks."
         ),
     ] = "auto",
     backbone: BackboneSpec = None,
     image_size: Annotated[
         int | None,
-        typer.Option(help="Side of the backbone's input, in pixels.", show_default=False),
+        typer.Option(
+            help="Side of the network's input in pixels (default: the backbone's, such as 224). "
+            "Smaller is faster.",
+            show_default=False,
+        ),
     ] = None,
     mean: Annotated[
         str | None,
         typer.Option(
-            help="Mean of the backbone's inputs, per channel: 0.485,0.456,0.406.",
+            help="Mean of the network's inputs, per channel, such as 0.485,0.456,0.406 (default: "
+            "the backbone's).",
             show_default=False,
         ),
     ] = None,
     std: Annotated[
         str | None,
         typer.Option(
-            help="Standard deviation of the backbone's inputs, per channel.", show_default=False
+            help="Standard deviation of the network's inputs, per channel (default: the "
+            "backbone's).",
+            show_default=False,
         ),
     ] = None,
     crop: Annotated[
         float | None,
-        typer.Option(help="Centre crop, as a share of the shorter side.", show_default=False),
+        typer.Option(
+            help="Side of the centre square that is used, as a share of the shorter side (default: "
+            "the backbone's, such as 0.875; 1 is all of it).",
+            show_default=False,
+        ),
     ] = None,
     classifier: Annotated[
         str | None,
@@ -89,9 +100,11 @@ def adapt(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     force: Force = False,
 ) -> None:
-    """Learn to classify your own images from a few examples of each class.
+    """Learn your own classes from a few images of each.
 
-    FOLDER has a folder for each class, with one to fifty images or more, of any size and format.
+    FOLDER has a folder for each class, with at least one image in each; five to fifty work well.
+    Sizes may differ. JPEG, PNG, TIFF, WebP, HEIC and other usual formats are read; camera RAW and
+    microscope formats are not: convert them first.
     DIR gets the classifier (for nsl predict and FewShotClassifier.load), model.onnx for other
     programs, labels.json, README.txt and a report with cross-validated accuracy.
 

@@ -33,7 +33,7 @@ Name = Annotated[
 
 @app.command("list")
 def list_(data_dir: DataDir = None) -> None:
-    """List all data sets, with their sources and whether they are present."""
+    """List all data sets: their sources, and which are here."""
     from rich.console import Console
     from rich.table import Table
 

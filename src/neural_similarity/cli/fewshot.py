@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .shared.fewshot_methods import methods_epilog
-from .shared.options import DataDir, Force
+from .shared.options import RESUME, DataDir, Force
 from .shared.printing import print_json
 from .shared.settings import list_settings, wanted_settings
 
@@ -22,23 +22,50 @@ app = typer.Typer(
 
 Methods = Annotated[
     str | None,
-    typer.Option("--method", help="A method, such as dynamic, or several, such as proto,ridge."),
+    typer.Option(
+        "--method", help="A method (default: proto), or several, such as proto,ridge; listed below."
+    ),
 ]
-Method = Annotated[str | None, typer.Option("--method", help="A method, such as proto.")]
-Data = Annotated[str | None, typer.Option(help="A data set; see nsl data list.")]
-Model = Annotated[str | None, typer.Option(help="A network, such as cnn4.")]
+Method = Annotated[
+    str | None,
+    typer.Option("--method", help="A method (default: proto); nsl fewshot --help lists them."),
+]
+Data = Annotated[
+    str | None, typer.Option(help="Data set (default: glyphs); nsl data list shows all.")
+]
+Model = Annotated[
+    str | None,
+    typer.Option(help="Network (default: cnn4); nsl fewshot train --settings lists all names."),
+]
 Backbone = Annotated[
-    Path | None, typer.Option(metavar="RUN", help="Start with the network of this run.")
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="Start with the network of this run of nsl fewshot (as --from in nsl train).",
+    ),
 ]
-Base = Annotated[str | None, typer.Option(help="Classes to train on: train or train+val.")]
+Base = Annotated[
+    str | None,
+    typer.Option(
+        help="Classes to train on: train (default), or train+val, which leaves none to validate on."
+    ),
+]
 Epochs = Annotated[
     float | None,
-    typer.Option(help="Passes over the base images, or rounds of epoch_steps on episodes."),
+    typer.Option(
+        help="Passes over the base images, or rounds of epoch_steps on episodes (default: 30)."
+    ),
 ]
 Steps = Annotated[int | None, typer.Option(help="Number of steps, instead of epochs.")]
-Rate = Annotated[float | None, typer.Option(help="Peak learning rate.")]
-Seed = Annotated[int | None, typer.Option(help="Seed for weights, order and training episodes.")]
-Threads = Annotated[int | None, typer.Option(help="Number of PyTorch threads.")]
+Rate = Annotated[
+    float | None, typer.Option(help="Peak learning rate (default: 0.001 for adam, 0.1 for sgd).")
+]
+Seed = Annotated[
+    int | None, typer.Option(help="Seed for weights, order and training episodes (default: 0).")
+]
+Threads = Annotated[
+    int | None, typer.Option(help="Number of PyTorch threads (default: PyTorch's).")
+]
 Config = Annotated[Path | None, typer.Option(help="Read settings from a TOML or JSON file.")]
 Sets = Annotated[
     list[str] | None,
@@ -47,7 +74,7 @@ Sets = Annotated[
     ),
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder of the run (default: a new one in runs/).")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")]
+Resume = Annotated[bool, typer.Option("--resume", help=RESUME)]
 Shots = Annotated[str, typer.Option(help="Labelled images per class in tests, such as 1,5.")]
 Episodes = Annotated[int | None, typer.Option(help="Episodes per test (default: 600).")]
 
@@ -74,7 +101,7 @@ def fewshot(
     resume: Resume = False,
     force: Force = False,
 ) -> None:
-    """Learn new classes from a few images each: train a method, test it, compare several.
+    """Train and test few-shot methods, and compare them.
 
     Without options, seven methods are trained on characters of many scripts (glyphs, scaled to 20
     pixels) and tested on characters that none of them has seen. Among them are the paper's static,
@@ -131,9 +158,10 @@ def train(
         bool, typer.Option("--settings", help="List all settings with their defaults, and exit.")
     ] = False,
 ) -> None:
-    """Train a method on base classes; test it later with nsl fewshot eval.
+    """Train a method on base classes.
 
-    If the data set has validation classes, their episodes select the best weights.
+    If the data set has validation classes, their episodes select the best weights. Test the run
+    with nsl fewshot eval.
 
     \b
     nsl fewshot train --method proto --data cifar-fs --set train_way=20 --out runs/proto
@@ -160,16 +188,35 @@ def train(
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run of nsl fewshot train.")],
     shots: Shots = "1,5",
-    ways: Annotated[int | None, typer.Option(help="Classes per episode.")] = None,
-    queries: Annotated[int | None, typer.Option(help="Images per class to classify.")] = None,
+    ways: Annotated[
+        int | None,
+        typer.Option(
+            help="Classes per episode (default: the run's n_way, usually 5).",
+        ),
+    ] = None,
+    queries: Annotated[
+        int | None,
+        typer.Option(
+            help="Images per class to classify (default: the run's n_query, usually 15).",
+        ),
+    ] = None,
     episodes: Episodes = None,
-    seed: Annotated[int | None, typer.Option(help="Seed for the episodes.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Seed for the episodes (default: the run's episode_seed, usually 0).",
+        ),
+    ] = None,
     which: Annotated[
-        str | None, typer.Option(help="Which weights: best (in validation) or last.")
+        str | None,
+        typer.Option(help="Weights: best in validation (default, if there was any), or last."),
     ] = None,
     batch_norm: Annotated[
         str | None,
-        typer.Option(help="BatchNorm statistics: running (inductive) or batch (transductive)."),
+        typer.Option(
+            help="BatchNorm statistics: running (inductive; usually the default) or batch "
+            "(transductive)."
+        ),
     ] = None,
     data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -34,7 +34,7 @@ def predict(
     ],
     images: Annotated[
         list[str],
-        typer.Argument(metavar="IMAGE...", help="Files, folders or patterns such as '*.jpg'."),
+        typer.Argument(metavar="IMAGE", help="Files, folders or patterns such as '*.jpg'."),
     ],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line.")

@@ -40,9 +40,19 @@ app = typer.Typer(
 )
 
 Tables = Annotated[
-    list[str], typer.Argument(metavar="TABLE", help="Tables; nsl reproduce list shows them.")
+    list[str],
+    typer.Argument(
+        metavar="TABLE",
+        help="Tables, such as table4, table6-mini or equal-cost; nsl reproduce list shows them.",
+    ),
 ]
-Budget = Annotated[str, typer.Option(help="smoke, short, long or paper; see nsl reproduce list.")]
+Budget = Annotated[
+    str,
+    typer.Option(
+        help="smoke (seconds), short (minutes to half an hour per row), long (up to 3 hours "
+        "per row) or paper (the paper's schedule, for GPUs)."
+    ),
+]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of seeds, starting at 0.")]
 Rows = Annotated[
     str,
@@ -104,7 +114,7 @@ def run_all(
     results: Results = None,
     work: Work = Path("runs/reproduce"),
 ) -> None:
-    """Run the missing rows of all tables, in the order of nsl reproduce list."""
+    """Run the missing rows of all tables, in the order of the list."""
     experiments = load_experiments()
     names = experiments.table_names()
     _run(experiments, names, budget, seeds, "", data_dir, results, work)
@@ -128,10 +138,11 @@ def report(
     ] = None,
     results: Results = None,
 ) -> None:
-    """Write the results as tables and pictures, using only the JSON files.
+    """Write the results as tables and pictures.
 
-    Without --out this writes, in the clone that nsl belongs to: experiments/REPORT.md,
-    docs/results.md with its pictures, and the results in README.md and docs/choose.md.
+    It reads only the JSON files. Without --out it writes, in the clone that nsl belongs to:
+    experiments/REPORT.md, docs/results.md with its pictures, and the results in README.md and
+    docs/choose.md.
 
     \b
     nsl reproduce report

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .shared.options import DataDir, Force
+from .shared.options import RESUME, DataDir, Force
 from .shared.printing import print_error, print_line
 from .shared.settings import list_settings, new_folder, wanted_settings
 
@@ -28,27 +28,43 @@ _INCIDENTAL = {"data_dir", "threads", "seed"}  # with only these, it is still FI
 
 
 def train(
-    model: Annotated[str | None, typer.Option(help="Name of the network, such as cnn9.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Network (default: cnn9); --settings lists all names.")
+    ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Name of the data set; nsl data list shows all.")
+        str | None, typer.Option(help="Data set (default: digits); nsl data list shows all.")
     ] = None,
     data_dir: DataDir = None,
     similarity: Annotated[
         str | None,
-        typer.Option(help="none, static or dynamic. To compare several: none,static,dynamic."),
+        typer.Option(
+            help="none (default), static or dynamic. To compare several: none,static,dynamic."
+        ),
     ] = None,
-    structure: Annotated[str | None, typer.Option(help="Structure of M, such as diagonal.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="Passes over the training images.")] = None,
+    structure: Annotated[
+        str | None,
+        typer.Option(help="Structure of M (default: diagonal); --settings lists all names."),
+    ] = None,
+    epochs: Annotated[
+        float | None, typer.Option(help="Passes over the training images (default: 30).")
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Number of training steps, instead of epochs.")
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="sgd or adam.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed for weights, order and augmentation.")
+    batch_size: Annotated[
+        int | None, typer.Option(help="Images per step, over all processes (default: 128).")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Number of PyTorch threads.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd (default) or adam.")] = None,
+    lr: Annotated[
+        float | None,
+        typer.Option(help="Peak learning rate (default: 0.1 for sgd, 0.001 for adam)."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed for weights, order and augmentation (default: 0).")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Number of PyTorch threads (default: PyTorch's).")
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a damaged image instead of skipping it.")
     ] = False,
@@ -60,7 +76,8 @@ def train(
         typer.Option(
             "--from",
             metavar="RUN",
-            help="Start with the weights of this run. Its network and data are the defaults.",
+            help="Start with the weights of this run (as --backbone in nsl fewshot). Its network "
+            "and data are the defaults.",
         ),
     ] = None,
     similarity_epochs: Annotated[
@@ -85,7 +102,7 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run (default: a new one in runs/).")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help=RESUME)] = False,
     force: Force = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write events for TensorBoard.")
@@ -97,7 +114,8 @@ def train(
     """Train a network, or several to compare them.
 
     Without options, this trains three small networks on handwritten digits: a plain one, one with
-    a static and one with a dynamic similarity. It takes about a minute and downloads nothing.
+    a static and one with a dynamic similarity. It takes about a minute and downloads nothing. With
+    options it trains one network, with the defaults below, unless --similarity names several.
 
     Ctrl-C stops a run after the current step; --resume continues it.
 

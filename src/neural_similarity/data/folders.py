@@ -196,10 +196,10 @@ def _size_and_time(file: Path) -> tuple[int, int]:
 
 
 def _report_others(info: DatasetInfo, names: list[str]) -> None:
-    """Warn about files without the suffix of an image: they may be a mistake."""
+    """Warn about files without the suffix of an image that we read: they may be a mistake."""
     if names:
         _LOGGER.warning(
-            "neural_similarity: %s: skipped %d file(s) without an image suffix: %s",
+            "neural_similarity: %s: skipped %d file(s) in formats that are not read: %s",
             info.name, len(names), _some(names),
         )  # fmt: skip
 

@@ -31,13 +31,13 @@ class FewShotConfig(Settings):
         (20, 5, 15)
     """
 
-    model: str = setting("cnn4", "network; `list_models()` shows all")
+    model: str = setting("cnn4", "network; names below")
     data: str = setting("glyphs", "data set whose test classes are not in training")
     similarity: str = setting("method", "none, static, dynamic, or method (what the method needs)")
     epochs: float = setting(30.0, "passes over base images, or rounds of epoch_steps; 0: untrained")
     optimizer: str = setting("adam", "sgd or adam")
 
-    method: str = setting("proto", "method; `list_methods()` shows all")
+    method: str = setting("proto", "method; names below")
     method_options: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "options of the method: method_options.inner_lr=0.1"},

@@ -54,7 +54,7 @@ class StaticPositions(PositionSimilarity):
         self.has_warned = False
         if min(size) < 1:
             raise ShapeError(f"{where}: expected a size of at least (1, 1), got {size}.")
-        most = structure.most_numbers(self.block)
+        most = structure.most_parameters(self.block)
         if most > _MOST_PARAMETERS:
             raise ShapeError(
                 f"{where}: expected a similarity of at most {_MOST_PARAMETERS:,} parameters, got "

@@ -89,7 +89,7 @@ class StaticSimilarity:
             weight = _plain_weight(module, key, layout, where)
             block = layout.block(self.scope == "full")
             leading, _ = similarity_blocks(layout.to_kernels(weight), self.scope, layout.groups)
-            most = prod(leading) * structure.most_numbers(block)
+            most = prod(leading) * structure.most_parameters(block)
             if most > _MOST_PARAMETERS:
                 raise AttachError(
                     f"{where}: expected a similarity of at most {_MOST_PARAMETERS:,} parameters, "

@@ -63,23 +63,23 @@ class Structure(ABC):
         """
 
     @abstractmethod
-    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
+    def similarity(self, parameters: Mapping[str, Tensor], block: Block) -> Tensor:
         """M itself: its diagonal ``(*leading, n)``, or the matrix ``(*leading, n, n)``.
 
-        ``numbers`` are the parameters by name, each ``(*leading, *shape)`` with the shape that
+        ``parameters`` are the parameters by name, each ``(*leading, *shape)`` with the shape that
         :meth:`initial` returns for it.
         """
 
-    def reset(self, numbers: Mapping[str, Tensor], block: Block) -> None:
+    def reset(self, parameters: Mapping[str, Tensor], block: Block) -> None:
         """Set the parameters, in place, to their initial values."""
         with torch.no_grad():
             for name, start in self.initial(block).items():
-                numbers[name].copy_(start)
+                parameters[name].copy_(start)
 
     def check(self, block: Block, where: str) -> None:  # noqa: B027 (most have nothing to check)
         """Raise if M cannot have this structure on ``block``."""
 
-    def most_numbers(self, block: Block) -> int:
+    def most_parameters(self, block: Block) -> int:
         """An upper bound on how many parameters :meth:`initial` returns, without creating them."""
         return block.size**2
 
@@ -102,7 +102,7 @@ class Structure(ABC):
         """The part of the structure that a dynamic similarity predicts; the rest stays static."""
         return self
 
-    def mask(self, numbers: Mapping[str, Tensor]) -> Tensor | None:
+    def mask(self, parameters: Mapping[str, Tensor]) -> Tensor | None:
         """A mask of kernel taps, as a factor of M, ``(*leading, n)``; None without one.
 
         It is computed from the parameter that :attr:`mask_name` names, and is part of the M that

@@ -25,8 +25,8 @@ class Diagonal(Structure):
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"diagonal": torch.ones(block.size)}
 
-    def most_numbers(self, block: Block) -> int:
+    def most_parameters(self, block: Block) -> int:
         return block.size
 
-    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
-        return numbers["diagonal"]
+    def similarity(self, parameters: Mapping[str, Tensor], block: Block) -> Tensor:
+        return parameters["diagonal"]

@@ -44,11 +44,11 @@ class Dilated(Structure):
     def starts_at_identity(self, block: Block) -> bool:
         return len(self._kept_taps(block)) == block.size
 
-    def most_numbers(self, block: Block) -> int:
+    def most_parameters(self, block: Block) -> int:
         return block.size
 
-    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
-        gain = numbers["gain"]
+    def similarity(self, parameters: Mapping[str, Tensor], block: Block) -> Tensor:
+        gain = parameters["gain"]
         empty = gain.new_zeros(*gain.shape[:-1], block.size)
         return empty.index_copy(-1, self._kept_taps(block).to(gain.device), gain)
 

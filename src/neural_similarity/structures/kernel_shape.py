@@ -87,24 +87,24 @@ class KernelShape(Structure):
     def starts_at_identity(self, block: Block) -> bool:
         return self.inner.starts_at_identity(block)
 
-    def most_numbers(self, block: Block) -> int:
-        return block.size + self.inner.most_numbers(block)
+    def most_parameters(self, block: Block) -> int:
+        return block.size + self.inner.most_parameters(block)
 
-    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
-        shape = self.shape(numbers)
-        similarity = self.inner.similarity(numbers, block)
+    def similarity(self, parameters: Mapping[str, Tensor], block: Block) -> Tensor:
+        shape = self.shape(parameters)
+        similarity = self.inner.similarity(parameters, block)
         is_diagonal = similarity.dim() == shape.dim()
         return similarity * (shape if is_diagonal else shape.unsqueeze(-1))
 
-    def mask(self, numbers: Mapping[str, Tensor]) -> Tensor:
-        return self.shape(numbers)
+    def mask(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        return self.shape(parameters)
 
     def decays(self, name: str) -> bool:
         return super().decays(name) and self.inner.decays(name)
 
-    def shape(self, numbers: Mapping[str, Tensor]) -> Tensor:
+    def shape(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """The diagonal of D."""
-        real = numbers["shape"]
+        real = parameters["shape"]
         if not self.boolean:
             return real
         return straight_through((real > self.threshold).to(real.dtype), real)

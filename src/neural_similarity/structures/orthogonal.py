@@ -28,8 +28,8 @@ class Orthogonal(Structure):
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"skew": torch.zeros(block.size * (block.size - 1) // 2)}
 
-    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
-        skew = numbers["skew"]
+    def similarity(self, parameters: Mapping[str, Tensor], block: Block) -> Tensor:
+        skew = parameters["skew"]
         # The exponential is not defined for half precision on every device.
         exact = skew.float() if skew.dtype.itemsize < 4 else skew
         lower = lower_triangle(exact, block.size, offset=-1)

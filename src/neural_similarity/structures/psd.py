@@ -27,6 +27,6 @@ class PositiveSemidefinite(Structure):
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"cholesky": packed_identity(block.size)}
 
-    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
-        factor = lower_triangle(numbers["cholesky"], block.size)
+    def similarity(self, parameters: Mapping[str, Tensor], block: Block) -> Tensor:
+        factor = lower_triangle(parameters["cholesky"], block.size)
         return factor @ factor.mT

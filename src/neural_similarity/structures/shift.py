@@ -35,7 +35,7 @@ class Shift(Structure):
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"score": torch.eye(block.size)}
 
-    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
-        score = numbers["score"]
+    def similarity(self, parameters: Mapping[str, Tensor], block: Block) -> Tensor:
+        score = parameters["score"]
         index = score.detach().argmax(dim=-1, keepdim=True)
         return straight_through(torch.zeros_like(score).scatter(-1, index, 1), score)

@@ -50,8 +50,8 @@ class Sparse(Structure):
     def starts_at_identity(self, block: Block) -> bool:
         return self.kept_entries(block) >= block.size
 
-    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
-        matrix = numbers["matrix"]
+    def similarity(self, parameters: Mapping[str, Tensor], block: Block) -> Tensor:
+        matrix = parameters["matrix"]
         return straight_through(matrix * self._mask(matrix.detach(), block), matrix)
 
     def _mask(self, matrix: Tensor, block: Block) -> Tensor:

@@ -24,6 +24,6 @@ class Symmetric(Structure):
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"lower": packed_identity(block.size)}
 
-    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
-        lower = lower_triangle(numbers["lower"], block.size)
+    def similarity(self, parameters: Mapping[str, Tensor], block: Block) -> Tensor:
+        lower = lower_triangle(parameters["lower"], block.size)
         return lower + lower.tril(-1).mT

@@ -25,5 +25,5 @@ class Unconstrained(Structure):
     def initial(self, block: Block) -> dict[str, Tensor]:
         return {"matrix": torch.eye(block.size)}
 
-    def similarity(self, numbers: Mapping[str, Tensor], block: Block) -> Tensor:
-        return numbers["matrix"]
+    def similarity(self, parameters: Mapping[str, Tensor], block: Block) -> Tensor:
+        return parameters["matrix"]

@@ -59,7 +59,7 @@ def setting(default: Any, help: str) -> Any:
 class Settings:
     """Settings of every kind of training: network, data, similarity, optimiser, machine."""
 
-    model: str = setting("cnn9", "network; `list_models()` shows all")
+    model: str = setting("cnn9", "network; names below")
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "options of the network: options.width=48"}
     )
@@ -71,7 +71,7 @@ class Settings:
     strict: bool = setting(False, "stop at damaged images instead of skipping them")
 
     similarity: str = setting("none", "none, static or dynamic")
-    structure: str = setting("diagonal", "structure of M, such as diagonal or unconstrained")
+    structure: str = setting("diagonal", "structure of M; names below")
     structure_options: dict[str, Any] = field(
         default_factory=dict,
         metadata={"help": "options of the structure: structure_options.keep=0.3"},
@@ -83,7 +83,7 @@ class Settings:
     )
     predictor: str = setting(
         "sphere",
-        "predictor of a dynamic M: sphere (or its alias patch), conv, pixel, image or pair",
+        "predictor of a dynamic M; names below, and patch, which is sphere",
     )
     predictor_options: dict[str, Any] = field(
         default_factory=dict,

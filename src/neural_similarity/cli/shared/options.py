@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["BackboneSpec", "DataDir", "Force", "RunFolder", "Which"]
+__all__ = ["RESUME", "BackboneSpec", "DataDir", "Force", "RunFolder", "Which"]
+
+RESUME = "Continue the run in --out. With settings: start it if there is none."
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a training run.")]
 Which = Annotated[

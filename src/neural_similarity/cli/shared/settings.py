@@ -43,3 +43,21 @@ def list_settings(kind: type[Settings]) -> None:
             "" if value in (None, {}) else str(value).lower() if value in (True, False) else value
         )
         print_line(f"{setting.name:<20} {text!s:<10} {setting.metadata['help']}")
+    print_line()
+    for title, names in _names(kind).items():
+        print_line(f"{title}: {', '.join(names)}")
+
+
+def _names(kind: type[Settings]) -> dict[str, list[str]]:
+    """The names that settings can have, from the registries."""
+    from ...fewshot import FewShotConfig, list_methods
+    from ...models import list_models
+    from ...nn import list_predictors
+    from ...structures import list_structures
+
+    return {
+        "networks": list_models(),
+        "structures": list_structures(),
+        "predictors": list_predictors(),
+        **({"methods": list_methods()} if kind is FewShotConfig else {}),
+    }

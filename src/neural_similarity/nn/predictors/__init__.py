@@ -3,8 +3,8 @@
 ==========================  ======================================  ==============================
 predictor                   predicts M from                         prediction
 ==========================  ======================================  ==============================
-:class:`PatchPredictor`     the patch, by two 3×3 layers            one M per position (the paper)
-:class:`ConvPredictor`      the patch, by two plain 3×3 layers      one M per position
+:class:`PatchPredictor`     the patch, by a layer of its size       one M per position (the paper)
+:class:`ConvPredictor`      the patch, by a plain layer of its size one M per position
 :class:`PixelPredictor`     the pixel under the patch's centre      one M per position
 :class:`ImagePredictor`     the average over the image              one M per image
 :class:`PairPredictor`      pairs of the centre and each tap        one M per position
