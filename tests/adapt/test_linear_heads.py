@@ -12,7 +12,7 @@ from neural_similarity.adapt import FeatureExtractor, Preprocessing
 from neural_similarity.adapt import linear_heads as heads
 from neural_similarity.adapt import methods as adapters
 from neural_similarity.adapt.methods import make_adapter
-from neural_similarity.adapt.training_images import embed_images
+from neural_similarity.adapt.training_images import TrainingImages, embed_images
 from neural_similarity.fewshot import create_method, list_methods
 from neural_similarity.fewshot.methods.classifiers.ridge import RIDGES
 
@@ -131,3 +131,49 @@ def test_ridge_of_uneven_classes_is_that_of_images_repeated():
         for ridge in RIDGES
     ]  # fmt: skip
     assert min((head(X) - one).abs().max() for one in candidates) < 1e-5, "weights are float32"
+
+
+def test_ridge_leaves_copies_out_together():
+    """Against regressions that are fitted without each group; weights of the classes are uneven."""
+    torch.manual_seed(3)
+    groups = torch.tensor([0, 1, 2, 3, 4, 4, 4, 7, 8, 8, 10])
+    labels = torch.tensor([0, 1, 2, 0, 1, 1, 1, 2, 0, 2, 1])
+    X = torch.randn(11, 6).double()[groups] + 0.3 * torch.randn(11, 6).double() + 2
+    Y, S = F.one_hot(labels, 3).double() - 1 / 3, heads.class_weights(labels, 3).double()
+
+    def fitted(rows, penalty):
+        centre = (S[rows, None] * X[rows]).sum(0) / S[rows].sum()
+        R = X[rows] - centre
+        gram = R.T @ (S[rows, None] * R) + penalty * torch.eye(6).double()
+        W = torch.linalg.solve(gram, R.T @ (S[rows, None] * Y[rows]))
+        return lambda asked: (asked - centre) @ W
+
+    centre = (S[:, None] * X).sum(0) / S.sum()
+    scale = (S[:, None] * (X - centre).square()).sum() / len(X)
+    errors = []
+    for ridge in RIDGES:
+        left_out = torch.empty_like(Y)
+        for group in groups.unique():
+            left_out[groups == group] = fitted(groups != group, ridge * scale)(X[groups == group])
+        errors.append((S[:, None] * (left_out - Y).square()).sum())
+    best = RIDGES[torch.stack(errors).argmin()]
+    alone = heads.ridge(X, labels, 3)
+    together = heads.ridge(X, labels, 3, groups)
+    expected = heads.SCALE * fitted(groups >= 0, best * scale)(X)
+    torch.testing.assert_close(together(X), expected, rtol=1e-9, atol=1e-9)
+    assert (alone(X) - together(X)).abs().max() > 0.1, "copies make no difference here"
+
+
+def test_the_adapter_tells_ridge_which_images_are_copies():
+    torch.manual_seed(0)
+    labels = torch.arange(3).repeat_interleave(12)
+    once = torch.randn(9, 16).repeat_interleave(4, 0)
+    features = once + 0.02 * torch.randn(36, 16)
+    data = TrainingImages(None, [], labels, 3, features, features, torch.zeros(36, 1, 1, 1))
+    assert data.groups.unique(return_counts=True)[1].tolist() == [4] * 9
+    rows, unit = torch.arange(36), F.normalize(features)
+    fitted = make_adapter("ridge", data).fit(rows).weight
+    assert torch.equal(fitted, heads.ridge(unit, labels, 3, data.groups).weight)
+    assert not torch.equal(fitted, heads.ridge(unit, labels, 3).weight)
+    one_group = heads.ridge(unit[:4], labels[::12].repeat(2)[:4] * 0, 1, torch.zeros(4))
+    assert one_group.weight.isfinite().all()

@@ -121,7 +121,12 @@ def test_the_plan_is_the_optimal_one():
     for plan, rows in zip(plans, distances, strict=True):
         np.testing.assert_allclose(plan, sinkhorn(rows.numpy(), 10.0), atol=1e-5)
     torch.testing.assert_close(transport_plan(distances[2:3], 10.0), plans[2:3], rtol=0, atol=0)
-    assert transport_plan(1000 * distances, 10.0).isfinite().all()
+    distances[..., 2] += 9  # a class far from all queries
+    for sharp in (100.0, 1000.0):
+        torch.testing.assert_close(
+            transport_plan(distances.float(), sharp), transport_plan(distances, sharp).float(),
+            rtol=0, atol=5e-3,  # float32 keeps 9 · 1000 to a thousandth, and Sinkhorn stops early
+        )  # fmt: skip
 
 
 @pytest.mark.parametrize("power", [0.5, 0.0])

@@ -38,7 +38,6 @@ from .validation import (
     cross_validate,
     fit_rejection,
     fold_numbers,
-    near_duplicates,
 )
 
 __all__ = ["FewShotClassifier"]
@@ -61,8 +60,9 @@ class FewShotClassifier:
             network; ``"dynamic"``: a classifier is tuned on a dynamic network; ``"proto"``: the
             nearest class mean; ``"ridge"``: ridge regression; ``"linear"``: logistic regression;
             ``"laplace"``: the same, with a prior from the classifier that the backbone was trained
-            with. They are the few-shot methods of the same names. ``"ensemble"``: linear and ridge,
-            averaged; ``"blocks"``: all weights of the last blocks and a classifier are tuned;
+            with. All but static are the few-shot methods of the same names. ``"ensemble"``: linear
+            and ridge, averaged; ``"blocks"``: all weights of the last blocks and a classifier are
+            tuned;
             ``"auto"``: ensemble, unless another one is clearly better in cross-validation.
         backbone: what :func:`~neural_similarity.adapt.load_backbone` takes, or a
             :class:`~neural_similarity.adapt.FeatureExtractor`. None is the best one installed
@@ -307,9 +307,8 @@ class FewShotClassifier:
         on_fit = partial(callback, "fits") if callback is not None else None
         data = next(iter(adapters.values())).data
         numbers, n_way = data.labels, len(classes)
-        groups = near_duplicates(data.features, numbers, data.mirrored)
         tested = {name: RememberedFits(adapter) for name, adapter in adapters.items()}
-        validation = cross_validate(tested, numbers, n_way, folds, seed, on_fit, groups)
+        validation = cross_validate(tested, numbers, n_way, folds, seed, on_fit, data.groups)
         validation = replace(validation, left_out=candidates.left_out)
         adapter, fits = adapters[validation.method], tested[validation.method]
         network = adapter.network(adapter.fit(torch.arange(len(numbers))))
@@ -320,9 +319,9 @@ class FewShotClassifier:
         self.model_, self.backbone_ = network, adapter.data.backbone
         names = [str(i) if isinstance(i, str | os.PathLike) else "" for i in data.images]
         features = adapter.features_in(network)
-        parts = fold_numbers(numbers, folds, seed, groups)
+        parts = fold_numbers(numbers, folds, seed, data.groups)
         network.rejection = fit_rejection(
-            features, numbers, n_way, parts, features_after=fits.features_after
+            features, numbers, n_way, parts, features_after=fits.features_after, groups=data.groups
         )
         self._examples = Examples(adapter.data.thumbnails, numbers, features, names)
         return self

@@ -52,12 +52,12 @@ def prototypes(features: Tensor, labels: Tensor, n_way: int) -> nn.Linear:
     return linear(2 * SCALE * means, -SCALE * means.square().sum(1))
 
 
-def ridge(features: Tensor, labels: Tensor, n_way: int) -> nn.Linear:
+def ridge(features: Tensor, labels: Tensor, n_way: int, groups: Tensor | None = None) -> nn.Linear:
     """Ridge regression.
 
     By :func:`~neural_similarity.fewshot.methods.classifiers.ridge.fit_ridge`.
     """
-    weight, bias = fit_ridge(features, labels, n_way, class_weights(labels, n_way))
+    weight, bias = fit_ridge(features, labels, n_way, class_weights(labels, n_way), groups)
     return linear(SCALE * weight, SCALE * bias)
 
 

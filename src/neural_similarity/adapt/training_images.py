@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .backbones.extractor import FeatureExtractor
 from .backbones.network_output import check_finite
 from .feature_cache import FeatureCache, image_fingerprint
 from .preprocessing import in_batches, in_threads, read_all
+from .validation.duplicates import near_duplicates
 
 __all__ = ["THUMBNAIL", "TrainingImages", "as_array", "embed_images"]
 
@@ -51,6 +53,11 @@ class TrainingImages:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @cached_property
+    def groups(self) -> Tensor:
+        """``(N,)``, the same number for near-identical images."""
+        return near_duplicates(self.features, self.labels, self.mirrored)
 
     def pixels(self, rows: Tensor) -> Tensor:
         """uint8 ``(n, C, S, S)``: the images of these rows, at the backbone's input size."""

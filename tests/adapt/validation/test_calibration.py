@@ -72,3 +72,22 @@ def test_the_temperature_lowers_the_error_of_held_out_images():
     before = measure_calibration(scores.softmax(1), labels).error
     after = measure_calibration(held_out_probabilities(scores, labels, parts), labels).error
     assert after < 0.07 < 0.15 < before
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1.0, 3e4])
+def test_the_temperature_follows_the_scale_of_the_scores(factor):
+    """Confidence is the same, whatever the scores are multiplied by; within a step of the grid."""
+    labels = torch.arange(30) % 3
+    scores = torch.eye(3)[labels]
+    scores[:6] = scores[:6].roll(1, 0)
+    found = temperature(factor * scores, labels)
+    assert found / factor == pytest.approx(temperature(scores, labels), rel=0.2)
+    confidence = (factor * scores / found).softmax(1).amax(1)
+    assert confidence.mean().item() == pytest.approx(0.8, abs=0.1)
+    assert temperature(torch.zeros(30, 3), labels) == 1
+
+
+def test_the_order_of_equally_confident_images_does_not_matter():
+    probabilities, labels = torch.full((20, 2), 0.5), torch.arange(20) // 10
+    assert measure_calibration(probabilities, labels).error == 0
+    assert measure_calibration(probabilities, labels % 2).error == 0

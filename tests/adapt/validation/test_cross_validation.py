@@ -7,6 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from neural_similarity.adapt.methods import make_adapter
+from neural_similarity.adapt.training_images import TrainingImages
 from neural_similarity.adapt.validation.accuracy_estimate import (
     SPREAD,
     choice_accuracy,
@@ -16,7 +18,7 @@ from neural_similarity.adapt.validation.accuracy_estimate import (
     wilson,
 )
 from neural_similarity.adapt.validation.cross_validation import CrossValidation, cross_validate
-from neural_similarity.adapt.validation.folds import fold_numbers
+from neural_similarity.adapt.validation.folds import NEVER, fold_numbers
 
 
 class _Guess:
@@ -305,5 +307,41 @@ def test_folds_keep_groups_together():
     assert (parts[4:9] != large).all()
     # a group of two classes, with all images of one of them
     mixed = fold_numbers(torch.tensor([0, 0, 0, 1]), 3, 0, torch.tensor([0, 1, 2, 2]))
-    assert mixed[3] == -1
-    assert sorted(mixed[:3].tolist()) == [0, 1, 2]
+    assert mixed[2:].tolist() == [-1, -1]
+    assert sorted(mixed[:2].tolist()) == [0, 1]
+
+
+def test_no_group_is_ever_split_and_no_class_is_ever_missing():
+    generator = torch.Generator().manual_seed(0)
+
+    def whole(low, high, size=()):
+        return torch.randint(low, high, size, generator=generator)
+
+    tested = 0
+    for seed in range(1000):
+        n_way, images = int(whole(2, 5)), int(whole(5, 16))
+        labels = torch.cat([torch.arange(n_way), whole(0, n_way, (images - n_way,))])
+        groups = whole(0, images, (images,))
+        parts = fold_numbers(labels, 5, seed, groups)
+        assert all(len(parts[groups == group].unique()) == 1 for group in groups.unique())
+        numbers = parts[parts != NEVER].unique().tolist()
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) != 1
+        assert all(len(labels[parts != number].unique()) == n_way for number in numbers)
+        tested += len(numbers) > 1
+    assert tested > 500
+
+
+def test_a_copy_under_another_label_does_not_accuse_the_photo():
+    """A class of one photo, which is a copy of one in another class: neither is tested."""
+    labels = torch.tensor([0] * 8 + [1] * 8 + [2])
+    torch.manual_seed(0)
+    features = 3 * F.one_hot(labels, 16) + torch.randn(17, 16)
+    features[16] = features[3]
+    groups = torch.arange(17)
+    groups[16] = 3
+    data = TrainingImages(None, [], labels, 3, features, features, torch.zeros(17, 1, 1, 1))
+    result = cross_validate({"ridge": make_adapter("ridge", data)}, labels, 3, 5, 0, groups=groups)
+    assert result.predicted[[3, 16]].tolist() == [NEVER, NEVER]
+    assert (result.tested, len(result.suspects), len(result.conflicts)) == (15, 0, 1)
+    assert "1 class(es) have a single image" in result.note

@@ -65,3 +65,14 @@ def test_few_images():
     assert fit_rejection(points.flatten(0, 1), labels, 6, torch.full((12,), -1)) is None
     with pytest.raises(RunError, match=r"fit_rejection: expected accept between 0 and 1, got 95"):
         fit_rejection(points.flatten(0, 1), labels, 6, parts, 95)
+
+
+def test_copies_count_once():
+    points, labels = clusters(6, 0)
+    points, labels = points.flatten(0, 1), torch.arange(6).repeat_interleave(6)
+    parts, copies = fold_numbers(labels, 3, 0), torch.arange(36).repeat_interleave(4)
+    once = fit_rejection(points, labels, 6, parts, 0.8)
+    with_copies = (points[copies], labels[copies], 6, parts[copies], 0.8)
+    together = fit_rejection(*with_copies, groups=copies)
+    torch.testing.assert_close(together.threshold, once.threshold, rtol=1e-5, atol=1e-6)
+    assert fit_rejection(*with_copies).threshold < once.threshold

@@ -93,7 +93,7 @@ def _linear(data: TrainingImages) -> HeadAdapter:
 
 
 def _ridge(data: TrainingImages) -> HeadAdapter:
-    return HeadAdapter(data, heads.ridge)
+    return HeadAdapter(data, heads.ridge, copies=True)
 
 
 def can_adapt(

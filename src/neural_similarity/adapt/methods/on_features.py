@@ -25,14 +25,16 @@ class HeadAdapter(Adapter):
     Args:
         data: the images and their features.
         make: fits the classifier to features, labels and the number of classes; with ``mirrors``,
-            also to the features of the mirror images.
+            also to the features of the mirror images; with ``copies``, also to group numbers.
         unit: whether the features are scaled to unit length.
         mirrors: whether it also learns from mirror images.
+        copies: whether it is told which images are near-identical.
     """
 
     make: Callable[..., nn.Linear] = heads.prototypes
     unit: bool = True
     mirrors: bool = False
+    copies: bool = False
 
     def __post_init__(self) -> None:
         self.features, self.mirrored = self.data.features, self.data.mirrored
@@ -43,6 +45,7 @@ class HeadAdapter(Adapter):
     def fit(self, rows: Tensor) -> nn.Linear:
         if self._last is None or not torch.equal(self._last[0], rows):
             more = (self.mirrored[rows],) if self.mirrors else ()
+            more += (self.data.groups[rows],) if self.copies else ()
             labels = self.data.labels[rows]
             learned = self.make(self.features[rows], labels, self.data.n_way, *more)
             self._last = rows, learned

@@ -22,7 +22,7 @@ __all__ = [
     "temperature",
 ]
 
-_TEMPERATURES = 2.0 ** torch.arange(-5.0, 5.25, 0.25)
+_OCTAVES = torch.arange(-8.0, 8.25, 0.25)  # temperatures to choose from, around the usual lead
 _MOST_BINS, _IMAGES_PER_BIN = 10, 10
 
 
@@ -86,7 +86,10 @@ def measure_calibration(
         bins = max(1, min(_MOST_BINS, len(labels) // _IMAGES_PER_BIN))
     confidences, predicted = probabilities.double().max(1)
     order = confidences.argsort(stable=True)
-    correct = (predicted == labels).double()
+    values, places, counts = confidences.unique(return_inverse=True, return_counts=True)
+    # Images of equal confidence share their accuracy, so that their order does not matter.
+    right = torch.zeros_like(values).index_add_(0, places, (predicted == labels).double())
+    correct = (right / counts)[places]
     parts = [part for part in order.tensor_split(bins) if len(part)]
     return Calibration(
         tuple(
@@ -116,13 +119,17 @@ def held_out_probabilities(scores: Tensor, labels: Tensor, parts: Tensor) -> Ten
 def temperature(scores: Tensor, labels: Tensor) -> float:
     """The divisor of scores for which their softmax matches how often predictions are correct.
 
-    One pseudo-image, with equal weight for every class, keeps it above zero if all are correct.
+    One pseudo-image, with equal weight for every class, keeps it above zero if all are correct. It
+    is a power of the fourth root of two, at most 256 times larger or smaller than the mean lead of
+    the highest score over the mean of an image's scores.
     """
-    if not len(scores):
+    lead = (scores.amax(1) - scores.mean(1)).mean() if len(scores) else scores.new_zeros(())
+    if not lead > 0:
         return 1.0
     typical = scores.sort(1).values.mean(0)
-    divisors = _TEMPERATURES.to(scores)[:, None, None]
+    temperatures = 2 ** (lead.log2().round() + _OCTAVES.to(scores))
+    divisors = temperatures[:, None, None]
     log_probabilities = (scores / divisors).log_softmax(2)
     losses = -log_probabilities[:, torch.arange(len(labels)), labels].sum(1)
     losses = losses - (typical / divisors).log_softmax(2).mean((1, 2))
-    return _TEMPERATURES[int(losses.argmin())].item()
+    return temperatures[int(losses.argmin())].item()

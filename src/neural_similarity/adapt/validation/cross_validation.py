@@ -136,7 +136,7 @@ def _judge(
     confusion = torch.zeros(n_way, n_way, dtype=torch.int64)
     confusion.index_put_((truth, guess), torch.ones_like(truth), accumulate=True)
     duplicates, conflicts = _duplicates(groups, labels)
-    untested = len(labels[parts == NEVER].unique())
+    untested = len(labels.unique()) - len(truth.unique())
     return CrossValidation(
         method=chosen,
         accuracy=accuracy,

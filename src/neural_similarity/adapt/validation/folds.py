@@ -15,7 +15,7 @@ def fold_numbers(labels: Tensor, folds: int, seed: int, groups: Tensor | None = 
     """The fold ``(N,)`` in which each image is tested; −1 for images that cannot be tested.
 
     The images of a class go to different folds as far as possible, and folds have similar sizes.
-    Images of one group go to one fold. If all images of a class are in one group, they are not
+    Images of one group go to one fold. If all images of a class are in one group, the group is not
     tested: nothing would be left to learn the class from. There are no more folds than groups in
     the class with the most groups.
 
@@ -56,16 +56,19 @@ def fold_numbers(labels: Tensor, folds: int, seed: int, groups: Tensor | None = 
                 parts[units[unit]] = fold
                 of_class[fold] += len(units[unit])
                 sizes[fold] += len(units[unit])
-    return _without_lone_classes(parts, labels)
+    return _without_lone_classes(parts, labels, groups)
 
 
-def _without_lone_classes(parts: Tensor, labels: Tensor) -> Tensor:
-    """Exclude classes whose images are all in one fold from the tests.
+def _without_lone_classes(parts: Tensor, labels: Tensor, groups: Tensor) -> Tensor:
+    """Exclude classes whose images are all in one fold from the tests, with all their groups.
 
     That happens if a group has images from several classes.
     """
     for way in labels.unique():
         rows = labels == way
         if len(parts[rows].unique()) == 1:
-            parts[rows] = NEVER
-    return parts
+            parts[torch.isin(groups, groups[rows])] = NEVER
+    numbers = parts[parts != NEVER].unique()  # a fold may have become empty
+    if len(numbers) < 2:
+        return parts.fill_(NEVER)
+    return torch.where(parts == NEVER, NEVER, torch.searchsorted(numbers, parts))

@@ -14,7 +14,6 @@ from ...adapt import (
     FewShotClassifier,
     fold_numbers,
     make_adapter,
-    near_duplicates,
 )
 from ..project import Picture
 from .features import Examples
@@ -126,6 +125,5 @@ def _curve(
         return []
     if method not in QUICK_METHODS:
         method = QUICK_METHODS[0]  # the shape of the curve is much the same, and it takes seconds
-    groups = near_duplicates(data.features, data.labels, data.mirrored)
-    parts = fold_numbers(data.labels, classifier.folds, classifier.seed, groups)
+    parts = fold_numbers(data.labels, classifier.folds, classifier.seed, data.groups)
     return learning_curve(make_adapter(method, data), data.labels, parts, tick)

@@ -50,7 +50,11 @@ class Ridge(FittedClassifier):
 
 
 def fit_ridge(
-    features: Tensor, labels: Tensor, n_way: int, weights: Tensor | None = None
+    features: Tensor,
+    labels: Tensor,
+    n_way: int,
+    weights: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""Weight ``(..., n_way, D)`` and bias ``(..., n_way)`` of ridge regression on one-hot labels.
 
@@ -59,14 +63,15 @@ def fit_ridge(
 
     with X the features minus their weighted mean c, Y the one-hot labels, and S the diagonal matrix
     of the square roots of the images' weights. λ is the value of :data:`RIDGES` with the smallest
-    squared leave-one-out error (the mean c leaves the image out too), which has a closed form.
-    Computed in float64.
+    squared leave-one-out error (the mean c leaves the image out too), which has a closed form. If
+    images are copies of each other, all of them are left out together. Computed in float64.
 
     Args:
         features: ``(..., n, D)``, of one support set or of many at once.
         labels: ``(n,)``, the same for every support set.
         n_way: number of classes.
         weights: ``(n,)``, the weight of each image; equal by default.
+        groups: ``(n,)``, the same number for copies; by default every image is its own group.
     """
     X = features.double()
     counts = torch.ones_like(X[..., 0]) if weights is None else weights.to(X).expand(X.shape[:-1])
@@ -75,15 +80,27 @@ def fit_ridge(
     X = S * (X - centre)
     targets = S * (F.one_hot(labels, n_way).to(X) - 1 / n_way)
     shares = counts / counts.sum(-1, keepdim=True)
-    W = X.mT @ _dual_of_least_error(X @ X.mT, targets, shares)
+    copies = [] if groups is None else _copies(groups)
+    W = X.mT @ _dual_of_least_error(X @ X.mT, targets, shares, copies)
     return W.mT.to(features.dtype), -(centre @ W).squeeze(-2).to(features.dtype)
 
 
-def _dual_of_least_error(products: Tensor, targets: Tensor, shares: Tensor) -> Tensor:
+def _copies(groups: Tensor) -> list[Tensor]:
+    """The rows of each group of several images; none if all images are in one group."""
+    numbers, counts = groups.unique(return_counts=True)
+    if len(numbers) < 2:
+        return []
+    return [(groups == number).nonzero()[:, 0] for number in numbers[counts > 1]]
+
+
+def _dual_of_least_error(
+    products: Tensor, targets: Tensor, shares: Tensor, copies: list[Tensor]
+) -> Tensor:
     """The dual coefficients ``(K + λ I)⁻¹ Y`` of the best λ, for inner products K ``(..., n, n)``.
 
     The leave-one-out error of an image, from the regression and the centre, is ``dual`` divided by
-    the diagonal of ``(K + λ I)⁻¹`` minus the image's share of the centre, ``w / (λ Σ w)``.
+    the diagonal of ``M = (K + λ I)⁻¹ − s sᵀ / λ``, where the squares of s are the images' shares of
+    the centre, ``w / Σ w``. For images g that are left out together, it is ``M[g, g]⁻¹ dual[g]``.
     """
     values: Tensor
     vectors: Tensor
@@ -96,7 +113,13 @@ def _dual_of_least_error(products: Tensor, targets: Tensor, shares: Tensor) -> T
         dual = vectors @ (inverse.unsqueeze(-1) * turned)
         diagonal = (vectors.square() * inverse.unsqueeze(-2)).sum(-1, keepdim=True)
         diagonal = diagonal - (shares / (strength * scale)).unsqueeze(-1)
-        error = (dual / diagonal).square().sum((-2, -1)).unsqueeze(-1)
+        errors = dual / diagonal
+        for rows in copies:
+            part, root = vectors[..., rows, :], shares[..., rows].sqrt()
+            block = (part * inverse.unsqueeze(-2)) @ part.mT
+            block = block - root.unsqueeze(-1) * root.unsqueeze(-2) / (strength * scale)[..., None]
+            errors[..., rows, :] = torch.linalg.solve(block, dual[..., rows, :])
+        error = errors.square().sum((-2, -1)).unsqueeze(-1)
         best = torch.where((error < least).unsqueeze(-1), dual, best)
         least = torch.minimum(error, least)
     return best

@@ -33,6 +33,12 @@ class Proto(FeatureMethod):
 
 
 def squared_distances(ours: Tensor, theirs: Tensor) -> Tensor:
-    """``‖a − b‖²`` of every pair: ``(B, Q, D)`` and ``(B, W, D)`` to ``(B, Q, W)``."""
+    """``‖a − b‖²`` of every pair: ``(B, Q, D)`` and ``(B, W, D)`` to ``(B, Q, W)``.
+
+    Computed from products of vectors, which are moved near zero first: the difference of large
+    squares would lose small distances.
+    """
+    centre = theirs.detach().mean(-2, keepdim=True)
+    ours, theirs = ours - centre, theirs - centre
     lengths = ours.square().sum(-1, keepdim=True) + theirs.square().sum(-1).unsqueeze(-2)
     return lengths - 2 * ours @ theirs.mT

@@ -36,9 +36,9 @@ __all__ = ["MetaSimilarity", "MetaStatic"]
 class MetaSimilarity(MetaLearned):
     """MAML over similarities and classifier of a trained network, whose weights are frozen.
 
-    BatchNorm always keeps the statistics of pretraining. The classifier starts at zero, though the
-    paper meta-learns its start too: the classes of an episode have no order, so there is nothing to
-    learn, and zero works for any number of ways (``start="learned"`` is the paper's).
+    In training, BatchNorm keeps the statistics of pretraining. The classifier starts at zero,
+    though the paper meta-learns its start too: the classes of an episode have no order, so there is
+    nothing to learn, and zero works for any number of ways (``start="learned"`` is the paper's).
 
     Args:
         classifier_steps: further steps on the classifier alone, in training and in tests.

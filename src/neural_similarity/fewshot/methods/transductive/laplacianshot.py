@@ -27,11 +27,14 @@ __all__ = ["LaplacianShot", "bound_updates", "neighbour_affinities"]
 class LaplacianShot(FeatureMethod):
     r"""Nearest prototype, where neighbouring queries pull each other to the same class.
 
-    .. math:: \min_{Y} \; \sum_q y_q^\top a_q + \frac\lambda2 \sum_{q, p} W_{qp} \|y_q - y_p\|^2
+    .. math:: \min_{Y} \; \sum_q y_q^\top (a_q + \log y_q)
+        - \frac\lambda2 \sum_{q, p} W_{qp} \, y_q^\top y_p
 
     over assignments :math:`y_q` of queries to classes, with :math:`a_{qw}` the squared distance of
-    query q to prototype w, and :math:`W_{qp} = 1` if p is among the nearest neighbours of q. It is
-    solved by updates that can be computed for all queries at once (:func:`bound_updates`).
+    query q to prototype w, and :math:`W_{qp} = 1` if p is among the nearest neighbours of q. If
+    every query belongs to one class entirely, the last term is
+    :math:`\frac\lambda4 \sum_{q, p} W_{qp} \|y_q - y_p\|^2` up to a constant. The updates can be
+    computed for all queries at once (:func:`bound_updates`).
     Prototypes are first rectified as in ``bd_cspn``, with all queries and ε = 10. (The authors'
     code uses the same ε, but takes the softmax of the weights over classes.) Scores are the
     logarithms of the assignments.
@@ -87,11 +90,13 @@ def neighbour_affinities(query: Tensor, count: int) -> Tensor:
 
 
 def bound_updates(distances: Tensor, affinities: Tensor, laplacian: float, steps: int) -> Tensor:
-    r"""Logarithms ``(B, Q, n_way)`` of assignments, after updates that lower the objective.
+    r"""Logarithms ``(B, Q, n_way)`` of assignments, after some updates.
 
     .. math:: y_q \leftarrow \operatorname{softmax}\Big(-a_q + \lambda \sum_p W_{qp} y_p\Big)
 
-    for all queries at once, starting at :math:`\operatorname{softmax}(-a_q)`. The authors stop
+    for all queries at once, starting at :math:`\operatorname{softmax}(-a_q)`. If W is symmetric,
+    assignments that an update leaves alone are stationary points of the objective of
+    :class:`LaplacianShot`; here, as in the authors' code, it is not quite symmetric. They stop
     earlier if the objective changes by less than a millionth.
 
     Args:

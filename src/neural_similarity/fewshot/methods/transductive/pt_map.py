@@ -7,6 +7,7 @@ Gripon and Stéphane Pateux, https://arxiv.org/abs/2006.03806.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 from typing import ClassVar, Literal
 
 import torch
@@ -99,17 +100,17 @@ def transport_plan(distances: Tensor, sharpness: float) -> Tensor:
     tensor([[[0.0067, 0.9933],
              [0.9933, 0.0067]]])
     """
-    columns = distances.shape[1] / distances.shape[2]
-    # Distances are relative to a query's nearest class: that scales a row, and nothing underflows.
-    plan = (-sharpness * (distances - distances.amin(-1, keepdim=True))).exp()
-    plan = plan / plan.sum((1, 2), keepdim=True)
-    before, smallest = torch.zeros_like(plan[..., 0]), torch.finfo(plan.dtype).tiny
+    columns = log(distances.shape[1] / distances.shape[2])
+    # Logarithms, so that nothing underflows: a class may be far from all queries.
+    plan = (-sharpness * distances).flatten(1).log_softmax(1).view_as(distances)
+    before = torch.zeros_like(plan[..., 0])
     for _ in range(_ITERATIONS):
-        rows = plan.sum(2)
+        totals = plan.logsumexp(2)
+        rows = totals.exp()
         moving = ((rows - before).abs().amax(1) > _SMALL)[:, None, None]
         if not moving.any():
             break
-        scaled = plan / rows.unsqueeze(2)
-        scaled = scaled * (columns / scaled.sum(1, keepdim=True).clamp_min(smallest))
+        scaled = plan - totals.unsqueeze(2)
+        scaled = scaled + columns - scaled.logsumexp(1, keepdim=True)
         plan, before = torch.where(moving, scaled, plan), rows
-    return plan
+    return plan.exp()
