@@ -36,6 +36,15 @@ def run(trained, capsys, monkeypatch, tmp_path):
     return lambda *arguments: nsl(capsys, monkeypatch, *arguments)
 
 
+def test_merging_does_not_replace_a_checkpoint(run, tmp_path):
+    before = (tmp_path / "static" / "last.safetensors").read_bytes()
+    ended = run("merge", "static", "--out", "static/last.safetensors", "--force")
+    assert "expected another file than a checkpoint of the run" in one_line(ended)
+    assert (tmp_path / "static" / "last.safetensors").read_bytes() == before
+    nowhere = run("merge", "static", "--out", "no/such/merged.safetensors")
+    assert "got no folder no/such. Create it, or choose another" in one_line(nowhere)
+
+
 def files(folder):
     return {path.relative_to(folder): path.stat().st_mtime_ns for path in folder.rglob("*")}
 

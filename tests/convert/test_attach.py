@@ -107,6 +107,25 @@ def test_what_cannot_be_attached_says_why_and_changes_nothing(model, options, me
     assert state(model) == before
 
 
+@pytest.mark.parametrize("config", [ns.StaticSimilarity(), ns.DynamicSimilarity()])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, torch.complex64])
+def test_weights_of_other_types_are_refused_and_nothing_changes(config, dtype):
+    model = nn.Sequential(nn.Conv2d(4, 6, 3), nn.Conv2d(6, 6, 3))
+    model[1].weight = nn.Parameter(torch.ones(6, 6, 3, 3).to(dtype), requires_grad=False)
+    before = state(model)
+    with pytest.raises(ns.AttachError, match=rf"got {dtype} in layer '1'\. Attach before"):
+        ns.attach(model, config)
+    assert state(model) == before
+
+
+@pytest.mark.parametrize("pattern", ["layer[", None, 3])
+def test_a_choice_of_the_network_that_makes_no_sense_is_named(pattern):
+    model = PlainCNN()
+    model.similarity_layers = pattern
+    with pytest.raises(ns.AttachError, match=r"PlainCNN\.similarity_layers to be a regular expr"):
+        attach(model)
+
+
 def test_attaching_twice_is_refused_and_changes_nothing():
     model = PlainCNN()
     attach(model, target_modules=["0"])

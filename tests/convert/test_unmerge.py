@@ -131,6 +131,20 @@ def test_what_is_merged_cannot_be_switched():
     assert ns.active_similarity(ns.set_similarity(ns.unmerge(model), None)) is None
 
 
+def test_a_file_is_not_read_into_merged_weights(tmp_path):
+    """M would be applied twice."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    ns.attach(model, ns.StaticSimilarity())
+    disturb(model)
+    ns.save_similarity(model, tmp_path / "m.safetensors")
+    ns.merge(model, keep=True)
+    before = model[0].weight.clone()
+    with pytest.raises(ns.AttachError, match=r"load_similarity: .* merged into the weights\. Call"):
+        ns.load_similarity(model, tmp_path / "m.safetensors")
+    assert torch.equal(model[0].weight, before)
+    ns.unmerge(model)
+
+
 def test_a_layer_that_the_active_similarity_does_not_have():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3))
     ns.attach(model, ns.StaticSimilarity(target_modules=["0"]), name="birds")

@@ -287,3 +287,42 @@ def test_images_that_do_not_fit():
     model = ns.create_model("resnet_cifar", depth=8)
     with pytest.raises(ns.ShapeError, match=r"ResNet: .*\('N', 3, 'H', 'W'\), got \(1, 1, 9, 9\)"):
         model(torch.zeros(1, 1, 9, 9))
+
+
+def test_a_network_is_registered_by_name_and_function():
+    for wrong in ((CNN, "mine"), ("mine", 3)):
+        with pytest.raises(ns.ShapeError, match="register_model: expected a name and a function"):
+            ns.models.register_model(*wrong)
+
+
+class Weighted(nn.Conv2d):
+    """A convolution with a layer of its own inside."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.inner = nn.Conv2d(self.out_channels, self.out_channels, 1)
+        nn.init.constant_(self.inner.weight, 0.5)
+
+    def forward(self, input):
+        return self.inner(super().forward(input))
+
+
+@pytest.mark.parametrize("name", ["cnn9", "cnn9_root", "resnet_cifar", "resnet18"])
+def test_layers_inside_what_conv_layer_makes_are_left_alone(name):
+    small = {"width": 8} if name.startswith("cnn") else {}
+    model = ns.create_model(name, 3, "static", image_size=32, conv_layer=Weighted, **small)
+    inner = {path for path, module in model.named_modules() if path.endswith(".inner")}
+    assert inner
+    for path in inner:
+        assert (model.get_submodule(path).weight == 0.5).all()
+        assert not layer_similarities(model.get_submodule(path))
+        assert layer_similarities(model.get_submodule(path.removesuffix(".inner")))
+
+
+@pytest.mark.parametrize("name", ["cnn9", "cnn9_root", "resnet_cifar", "efficientnet_lite0"])
+def test_conv_layer_may_have_a_parametrization(name):
+    def weight_norm(*arguments, **options):
+        return nn.utils.parametrizations.weight_norm(nn.Conv2d(*arguments, **options))
+
+    model = ns.create_model(name, 3, image_size=32, conv_layer=weight_norm)
+    assert model.eval()(torch.zeros(2, 3, 32, 32)).isfinite().all()

@@ -8,10 +8,14 @@ from safetensors.torch import load_file
 from support.command import nsl, one_line
 from support.killing import Killed, killed_at
 from support.train_runs import SMALL, assert_same_run
+from torch import nn
 
 import neural_similarity as ns
+from neural_similarity.fewshot import FewShotConfig, train_method
+from neural_similarity.models import register_model, registry
 from neural_similarity.train import Run, World, train
 from neural_similarity.train import build as build_module
+from neural_similarity.train.start import begin_with
 from neural_similarity.train.task import Classification
 
 
@@ -193,3 +197,18 @@ def test_the_command_takes_network_and_data_from_the_other_run(
     assert "expected a network with similarity 'dynamic' or without one" in one_line(wrong)
     missing = nsl(capsys, monkeypatch, "train", "--from", "nothing")
     assert "expected the folder of a run, got none" in one_line(missing)
+
+
+def test_the_classifier_of_a_network_of_ones_own_must_be_known(plain, monkeypatch, tmp_path):
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+
+    def make(num_classes, in_channels, image_size):
+        return nn.Sequential(nn.Flatten(), nn.Linear(in_channels * image_size**2, num_classes))
+
+    register_model("flat", make)
+    source = train(replace(SMALL, model="flat", options={}), tmp_path / "flat")
+    with pytest.raises(ns.RunError, match=r"expected a network with get_classifier\(\).*'flat'"):
+        begin_with(make(3, 1, 8), source, ("a", "b", "c"))
+    proto = FewShotConfig(data="glyphs", image_size=8, model="flat", steps=1, epoch_steps=1)
+    with pytest.raises(ns.RunError, match=r"fewshot: expected a network with get_classifier\(\)"):
+        train_method(proto, tmp_path / "proto")

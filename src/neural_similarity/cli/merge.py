@@ -12,6 +12,8 @@ from .shared.printing import print_line
 
 __all__ = ["merge"]
 
+_CHECKPOINTS = ("last.safetensors", "best.safetensors")
+
 
 def merge(
     run: RunFolder,
@@ -46,6 +48,11 @@ def merge(
     if target.exists() and not force:
         raise RunError(
             f"{target}: expected a new file, got one that exists. Overwrite it with --force."
+        )
+    if target.resolve().parent == opened_run.folder.resolve() and target.name in _CHECKPOINTS:
+        raise RunError(
+            f"{target}: expected another file than a checkpoint of the run, got {target.name}. Its "
+            f"similarities would be lost. Choose another --out."
         )
     if opened_run.config.similarity_kind() == "none":
         raise MergeError(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from ..errors import AttachError, SkippedLayerWarning
@@ -15,6 +16,7 @@ from ..nn.inventory import similarities_by_name
 from ..nn.layouts import CONVOLUTIONS
 from ..nn.names import DEFAULT_NAME, check_name
 from ..nn.static import StaticSimilarity
+from ..nn.targets import check_pattern
 from .select import ALL_CONV, select
 from .shared_weights import refuse_shared_weights, stock_weights
 from .switch import set_similarity
@@ -23,6 +25,7 @@ from .wrappers import refuse_late_parameters, reshard, unwrapped
 __all__ = ["attach", "other_kind"]
 
 _Model = TypeVar("_Model", bound=nn.Module)
+_TYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def attach(
@@ -74,6 +77,7 @@ def attach(
     reshard(model)
     layers = _chosen_layers(model, config)
     _refuse_second_similarity(layers, config, name)
+    _refuse_other_types(layers)
     refuse_late_parameters("attach", model, layers.values())
     if isinstance(config, StaticSimilarity):
         refuse_shared_weights("attach", model, stock_weights(layers.values()), AttachError)
@@ -99,6 +103,7 @@ def _chosen_layers(
     if target is None:
         model = unwrapped(model)
         target = getattr(model, "similarity_layers", ALL_CONV)
+        check_pattern("attach", f"{type(model).__name__}.similarity_layers", target)
     layers = select(model, target, config.exclude_modules)
     if target == ALL_CONV and config.skips_single_taps:
         return _without_single_taps(layers)
@@ -156,6 +161,17 @@ def _refuse_second_similarity(
                 f"not both. Detach or merge first, or choose other layers with target_modules or "
                 f"exclude_modules."
             )
+
+
+def _refuse_other_types(layers: dict[str, nn.Module]) -> None:
+    for path, module in layers.items():
+        for weight in stock_weights([module]):
+            if weight.dtype not in _TYPES:
+                raise AttachError(
+                    f"attach: expected weights of float16, bfloat16, float32 or float64, got "
+                    f"{weight.dtype} in {_layer(path)}. Attach before quantisation, or name the "
+                    f"layer in exclude_modules."
+                )
 
 
 def _layer(path: str) -> str:

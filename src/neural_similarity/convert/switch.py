@@ -19,6 +19,7 @@ __all__ = [
     "check_switched_on",
     "is_switched_off",
     "list_similarities",
+    "refuse_merged",
     "set_similarity",
     "without_similarity",
 ]
@@ -35,7 +36,7 @@ def check_attached(where: str, model: nn.Module, name: str) -> None:
     """Raise unless the model has a similarity of this name."""
     names = list_similarities(model)
     if name not in names:
-        _refuse_merged(where, model, name)
+        refuse_merged(where, model, name)
     if not names:
         raise AttachError(
             f"{where}: expected a model with an attached similarity, got one without. Call attach "
@@ -99,7 +100,7 @@ def set_similarity(model: _Model, name: str | None) -> _Model:
     if name is not None:
         check_attached("set_similarity", model, name)
     elif not list_similarities(model):
-        _refuse_merged("set_similarity", model)
+        refuse_merged("set_similarity", model)
     for module in model.modules():
         activate(module, name)
     return model
@@ -131,7 +132,7 @@ def without_similarity(model: _Model) -> Iterator[_Model]:
             activate(module, names.get(module))
 
 
-def _refuse_merged(where: str, model: nn.Module, name: str | None = None) -> None:
+def refuse_merged(where: str, model: nn.Module, name: str | None = None) -> None:
     """Raise if the model was merged with ``keep``: this similarity, or any if there is no name."""
     names = kept_names(model)
     if name in names or (name is None and names):

@@ -14,7 +14,7 @@ from torch import nn
 from .._json import read_json
 from ..data import Episodes, MemorySet
 from ..errors import RunError
-from ..train.build import build_model, keep_random_numbers
+from ..train.build import build_model, find_classifier, keep_random_numbers
 from ..train.checkpoint import read_step, read_weights
 from ..train.distributed import World
 from ..train.folders import sharing, tidy
@@ -60,6 +60,7 @@ class FewShotRun(RunFolder[FewShotConfig]):
         ways = self.config.training_episode()[0]
         count = ways if method.trains_on == "episodes" else classes
         network = build_model(self.config, count, in_channels, image_size)
+        find_classifier("fewshot", self.config.model, network)  # build removes it
         return method.build(network, count, (in_channels, image_size, image_size))
 
     def load_network(self, which: str | None = None) -> FewShotNetwork:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from .. import _check
@@ -143,15 +144,24 @@ def draw_from_he(
     """Draw new weights for these layers from the normal distribution of `He et al., 2015
     <https://arxiv.org/abs/1502.01852>`_.
 
-    Similarities that came with ``conv_layer`` keep their initial values.
+    Similarities that came with ``conv_layer``, layers inside it, and weights that are computed from
+    others keep their initial values.
     """
     inside = predictor_modules(model)
     for module in model.modules():
-        if isinstance(module, kinds) and module not in inside:
-            parametrized = parametrize.is_parametrized(module, "weight")
-            name = "parametrizations.weight.original" if parametrized else "weight"
-            weight = module.get_parameter(name)
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            inside |= set(module.modules()) - {module}
+        weight = _own_weight(module) if isinstance(module, kinds) else None
+        if weight is not None and module not in inside:
             nn.init.kaiming_normal_(weight, mode=mode, nonlinearity="relu")
+
+
+def _own_weight(module: nn.Module) -> Tensor | None:
+    """The layer's weight, without a similarity; None if it is computed or has no shape yet."""
+    weight = module._parameters.get("weight")
+    if parametrize.is_parametrized(module, "weight"):
+        weight = getattr(module.get_submodule("parametrizations.weight"), "original", None)
+    return None if weight is None or is_lazy(weight) else weight
 
 
 def most_layers(where: str, layers: int) -> None:

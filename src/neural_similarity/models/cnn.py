@@ -109,7 +109,7 @@ class CNN(Backbone):
         256
     """
 
-    similarity_layers = r"stages\..*"
+    similarity_layers = r"stages\.\d+\.\d+"
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from torch import nn
 from .. import _check
 from .._memory import limited_tensors
 from ..convert.attach import attach
-from ..errors import UnknownNameError
+from ..errors import ShapeError, UnknownNameError
 from ..nn.dynamic import DynamicSimilarity
 from ..nn.static import StaticSimilarity
 from .backbone import Backbone
@@ -45,6 +45,11 @@ def register_model(
     Raises:
         DuplicateNameError: the name belongs to another network.
     """
+    if not isinstance(name, str) or not callable(make):
+        raise ShapeError(
+            f"register_model: expected a name and a function that makes the network, got {name!r} "
+            f"and {make!r}. For example: register_model('tiny', tiny)."
+        )
     _check.new_name("register_model", name, make, _REGISTRY)
     _REGISTRY[name] = make
     _WEIGHTS.pop(name, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -45,6 +46,7 @@ __all__ = [
     "build_optimizer",
     "build_similarity",
     "check_options",
+    "find_classifier",
     "held_out_share",
     "keep_random_numbers",
     "training_augment",
@@ -52,6 +54,9 @@ __all__ = [
     "unseen_images",
     "unseen_splits",
 ]
+
+_LOGGER = logging.getLogger("neural_similarity")
+_MOST_NAMES = 5
 
 _Result = TypeVar("_Result")
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
@@ -108,6 +113,18 @@ def build_model(config: Settings, num_classes: int, in_channels: int, image_size
         ) from error
     set_norms(model, config)
     return model
+
+
+def find_classifier(where: str, name: str, model: nn.Module) -> nn.Module:
+    """The network's last layer, from features to scores, which must be known to replace it."""
+    get_classifier = getattr(model, "get_classifier", None)
+    if not callable(get_classifier):
+        raise RunError(
+            f"{where}: expected a network with get_classifier(), which returns its last layer, got "
+            f"{name!r} without it. Give the network this method."
+        )
+    classifier: nn.Module = get_classifier()
+    return classifier
 
 
 def check_options(config: Settings, in_channels: int, image_size: int) -> None:
@@ -262,6 +279,7 @@ def square(images: ImageSet) -> int:
 
 def _image_sets(config: TrainConfig) -> tuple[ImageSet, ImageSet]:
     train = _load(config, "train")
+    _check_classes(config, train)
     if held_out_share(config):
         train, test = split_validation(train, held_out_share(config), config.seed)
     else:
@@ -272,6 +290,23 @@ def _image_sets(config: TrainConfig) -> tuple[ImageSet, ImageSet]:
             f"needs at least two images."
         )
     return train, test
+
+
+def _check_classes(config: TrainConfig, train: ImageSet) -> None:
+    """Raise unless two classes have images; warn about classes that have none."""
+    counts = torch.bincount(train.labels, minlength=train.num_classes).tolist()
+    empty = [name for name, count in zip(train.classes, counts, strict=True) if not count]
+    if train.num_classes - len(empty) < 2:
+        with_images = ", ".join(repr(name) for name in train.classes if name not in empty)
+        raise DataError(
+            f"train: expected images of at least two classes in {config.data!r}, got "
+            f"{with_images or 'none'}. Give each class a folder of its own."
+        )
+    if empty:
+        _LOGGER.warning(
+            "neural_similarity: %s: %d class(es) have no images to train on: %s",
+            config.data, len(empty), ", ".join(map(repr, empty[:_MOST_NAMES])),
+        )  # fmt: skip
 
 
 def _load(config: TrainConfig, split: str) -> ImageSet:

@@ -54,6 +54,11 @@ def disk_errors(path: Path, size: int, advice: str = _CONTINUE) -> Iterator[None
     try:
         yield
     except OSError as error:
+        if not path.parent.is_dir():
+            raise RunError(
+                f"{path}: expected a file in a folder that exists, got no folder {path.parent}. "
+                f"Create it, or choose another."
+            ) from error
         raise RunError(
             f"{path}: expected to write {size:,} bytes, got {error.strerror or error}. "
             f"The old file is unchanged. Free some space or choose another folder, then {advice}."

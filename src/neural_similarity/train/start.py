@@ -12,7 +12,7 @@ from torch import nn
 
 from ..convert import freeze_backbone, freeze_statistics
 from ..errors import RunError
-from .build import held_out_share
+from .build import find_classifier, held_out_share
 from .config import TrainConfig
 from .run_folder import RunFolder
 from .runs import Run
@@ -108,7 +108,7 @@ def begin_with(model: nn.Module, source: Run, classes: tuple[str, ...]) -> bool:
     state = source.load_model().state_dict()
     is_new = classes != source.classes()
     if is_new:
-        classifier: nn.Module = model.get_classifier()  # type: ignore[operator]
+        classifier = find_classifier(f"from_run {source.folder}", source.config.model, model)
         own = {id(tensor) for tensor in classifier.state_dict(keep_vars=True).values()}
         ours = model.state_dict(keep_vars=True)
         state |= {name: tensor.detach() for name, tensor in ours.items() if id(tensor) in own}

@@ -20,7 +20,7 @@ from ...nn.positions import PositionSimilarity
 from ...nn.static import StaticSimilarity
 from ..norm_statistics import warn_of_changed_statistics
 from ..shared_weights import refuse_shared_weights, stock_weights
-from ..switch import check_attached, list_similarities, set_similarity
+from ..switch import check_attached, list_similarities, refuse_merged, set_similarity
 from ..wrappers import is_sharded, refuse_late_parameters, reshard, unwrapped, whole
 from .fit import config_of, refuse_misfits, similarity_of
 from .format import (
@@ -112,6 +112,7 @@ def load_similarity(
     layers: dict[str, dict[str, Any]] = description["layers"]
     inner = unwrapped(model)
     reshard(inner)
+    refuse_merged("load_similarity", inner)
     modules = dict(inner.named_modules())
     refuse_misfits(path, description, modules, name)
     missing = [modules[n] for n in layers if not similarity_of(modules[n], name)]
