@@ -1,5 +1,7 @@
 """A run is evaluated on its original data: otherwise it may have trained on the test images."""
 
+import logging
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -82,3 +84,48 @@ def test_a_run_that_set_images_apart_beside_test_images(tmp_path):
     for file in (data / "train").glob("*/*"):
         file.unlink()
     assert len(run.test_set("test")) == 7
+
+
+def test_files_that_can_be_read_later_divide_the_images_anew(tmp_path):
+    data, damaged = tmp_path / "data", [tmp_path / "data" / "cat" / f"{n}.png" for n in (2, 3, 5)]
+    add_images(data)
+    whole = [file.read_bytes() for file in damaged]
+    for file, content in zip(damaged, whole, strict=True):
+        file.write_bytes(b"x" * len(content))
+    run = trained(tmp_path)
+    run.test_set()
+    for file, content in zip(damaged, whole, strict=True):
+        file.write_bytes(content)
+    is_refused(run)
+    with pytest.raises(ns.RunError, match="expected the data the run began with"):
+        train(None, run.folder, resume=True)
+
+
+def test_a_run_among_its_images_is_refused_before_anything_is_written(tmp_path):
+    add_images(tmp_path / "data")
+    config = TrainConfig.from_dict({**SMALL.to_dict(), "data_dir": str(tmp_path / "data")})
+    with pytest.raises(ns.RunError, match=r"expected a folder outside .*, got one inside"):
+        train(config, tmp_path / "data" / "runs" / "one")
+    assert sorted(p.name for p in (tmp_path / "data").iterdir()) == ["cat", "dog"]
+    for part in ("train", "test"):
+        add_images(tmp_path / "split" / part, 3)
+    beside = {**config.to_dict(), "data_dir": str(tmp_path / "split")}
+    run = train(TrainConfig.from_dict(beside), tmp_path / "split" / "runs" / "one")
+    assert len(run.test_set()) == 6
+
+
+def test_folders_that_are_surely_a_mistake(tmp_path, caplog):
+    add_images(tmp_path / "nest" / "photos")
+    with pytest.raises(ns.DataError, match="at least two classes in 'imagefolder', got 'photos'"):
+        trained(tmp_path, data_dir=str(tmp_path / "nest"))
+    for part in ("Train", "Test"):
+        add_images(tmp_path / "capitals" / part, 3)
+    with pytest.raises(ns.DataError, match=r"in lower case, got Test, Train\. Rename them"):
+        trained(tmp_path, data_dir=str(tmp_path / "capitals"))
+    add_images(tmp_path / "data")
+    add_image(tmp_path / "data", 77)
+    (tmp_path / "data" / "cow").mkdir()
+    with caplog.at_level(logging.WARNING, "neural_similarity"):
+        trained(tmp_path)
+    assert "1 class(es) have no images to train on: 'cow'" in caplog.text
+    assert "skipped 1 image(s) outside the class folders; the first is '77.png'" in caplog.text

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 from ..data import FolderSet
-from ..data.folders import folder_names, is_split, read_folder
-from ..data.formats import EXTENSIONS
+from ..data.folders import folder_names, images_beside, is_split, read_folder, report_beside
 from ..data.sets.imagefolder import INFO as IMAGEFOLDER
 from ..errors import DataError
 from .output_folder import is_adapted
 
 __all__ = ["check_not_split", "read_classes"]
-
-_LOGGER = logging.getLogger("neural_similarity")
 
 
 def read_classes(folder: Path) -> FolderSet:
@@ -27,7 +23,7 @@ def read_classes(folder: Path) -> FolderSet:
         )
     names = folder_names(folder)
     if len(names) < 2:
-        loose = len(_images_beside(folder))
+        loose = len(images_beside(folder))
         got = f"only {names[0]!r}" if names else "none"
         if loose:
             got += f" and {loose} image(s) directly in {folder.name}"
@@ -46,7 +42,7 @@ def read_classes(folder: Path) -> FolderSet:
             raise DataError(
                 f"{folder}: expected class names in UTF-8, got {name!r}. Rename the folder."
             )
-    _report_beside(folder)
+    report_beside(folder)
     dataset = read_folder(replace(IMAGEFOLDER, name=str(folder)), folder, names, 1)
     counts = Counter(dataset.labels.tolist())
     empty = [name for number, name in enumerate(names) if not counts[number]]
@@ -66,23 +62,3 @@ def check_not_split(folder: Path) -> None:
             f"{folder}: expected folders of classes, got a data set that is already split into "
             f"{splits}. Give {folder / 'train'}, and test with nsl predict."
         )
-
-
-def _report_beside(folder: Path) -> None:
-    """Warn about images outside the class folders."""
-    if names := _images_beside(folder):
-        _LOGGER.warning(
-            "neural_similarity: %s: skipped %d image(s) outside the class folders; the first is "
-            "%r. Move them into a class folder.",
-            folder, len(names), names[0],
-        )  # fmt: skip
-
-
-def _images_beside(folder: Path) -> list[str]:
-    return sorted(
-        path.name
-        for path in folder.iterdir()
-        if path.name.lower().endswith(EXTENSIONS)
-        and not path.name.startswith(".")
-        and not path.is_dir()
-    )

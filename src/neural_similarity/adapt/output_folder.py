@@ -11,7 +11,7 @@ from .._io import foreign_entries, settle, whole_folder
 from ..errors import RunError
 
 __all__ = [
-    "EXAMPLES", "LABELS", "MODEL", "check_apart", "check_output_folder", "is_adapted",
+    "EXAMPLES", "LABELS", "MODEL", "check_output_folder", "is_adapted",
     "output_folder",
 ]  # fmt: skip
 
@@ -26,15 +26,6 @@ _FILES = {
 def is_adapted(folder: Path) -> bool:
     """Whether there is an adapted classifier in a folder."""
     return all((folder / mark).is_file() for mark in _MARKS)
-
-
-def check_apart(path: Path, images: Path) -> None:
-    """Raise if the output folder is in the image folder, where it would count as a class."""
-    if path.resolve().is_relative_to(images.resolve()):
-        raise RunError(
-            f"{path}: expected a folder outside {images}, got one inside. It would count as a "
-            f"class the next time. Nothing was changed. Choose another folder."
-        )
 
 
 def check_output_folder(path: str | os.PathLike[str], force: bool) -> None:

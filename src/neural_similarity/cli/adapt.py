@@ -121,7 +121,8 @@ def adapt(
     from ..adapt.deliver import write_all
     from ..adapt.image_folder import read_classes
     from ..adapt.methods import METHODS, static_options
-    from ..adapt.output_folder import check_apart, check_output_folder, output_folder
+    from ..adapt.output_folder import check_output_folder, output_folder
+    from ..data.folders import check_outside
     from ..export.onnx import check_packages
     from .shared.adapt_result import print_result, result_as_json
     from .shared.printing import others_print_to_stderr, print_json
@@ -131,7 +132,7 @@ def adapt(
     _check.known_name("adapt", "--method", method, ("auto", *METHODS))
     tuned: dict[str, Any] = {"structure": structure, "scope": scope, "layers": _layers(layers)}
     static_options(method, **tuned)  # raises early, before images are read
-    check_apart(out, folder)
+    check_outside(out, folder)
     check_output_folder(out, force)
     if onnx:
         check_packages()

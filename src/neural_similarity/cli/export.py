@@ -39,7 +39,7 @@ def export(
     """
     from .. import _check
     from ..convert import trainable_summary
-    from ..data import dataset_info
+    from ..data import FolderSet
     from ..data.images import SEEN_SHARE
     from ..export import FORMATS, export_model
     from ..train import Run
@@ -50,7 +50,7 @@ def export(
     model = opened_run.load_model(which)
     images = opened_run.example()
     mean, std = opened_run.normalisation()
-    is_cropped = dataset_info(opened_run.config.data).augment.resized_crop
+    is_cropped = isinstance(opened_run.test_set(), FolderSet)  # see FolderLoader
     metadata = {
         "classes": list(opened_run.classes()),
         "input_size": list(images.shape[1:]),

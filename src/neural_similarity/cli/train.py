@@ -256,7 +256,7 @@ def _train(
     from ..train import TrainConfig
     from ..train.comparisons import check_comparison, read_comparison, write_comparison
     from ..train.distributed import World, find_device, is_first_process, world_size
-    from ..train.folders import alone
+    from ..train.folders import alone, check_outside_images
     from ..train.task import Classification
     from .shared.train_report import report_comparison, report_run
 
@@ -270,6 +270,7 @@ def _train(
     if comparison is None:
         world = World(size=world_size())
         for config in configs.values():
+            check_outside_images(out, config)
             find_device(config.device)
             Classification(config, world)  # raises before anything is written
     else:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ..errors import DataError
+from ..errors import DataError, RunError
 from ._cache import cached_json, key_of
 from .formats import EXTENSIONS
 from .image_sets import FolderSet, Skipped
@@ -18,8 +18,8 @@ from .locate import missing
 from .registry import DatasetInfo, Request
 
 __all__ = [
-    "SPLITS", "class_folders", "files_below", "files_of_class", "folder_names", "is_split",
-    "read_folder", "read_split",
+    "SPLITS", "check_outside", "class_folders", "files_below", "files_of_class", "folder_names",
+    "images_beside", "is_split", "read_folder", "read_split", "report_beside",
 ]  # fmt: skip
 
 _LOGGER = logging.getLogger("neural_similarity")
@@ -83,7 +83,7 @@ def read_folder(
         labels=torch.tensor([label for _, label in images], dtype=torch.int64),
         classes=tuple(classes),
         image_size=(side, side),
-        fingerprint=key_of(sizes)[:12],
+        fingerprint=key_of((sizes, sorted(damaged)) if damaged else sizes)[:12],
         skipped=skipped,
     )
 
@@ -137,6 +137,36 @@ def folder_names(folder: Path) -> list[str]:
         return sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
 
 
+def images_beside(folder: Path) -> list[str]:
+    """The names of images outside the class folders."""
+    return sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.name.lower().endswith(EXTENSIONS)
+        and not path.name.startswith(".")
+        and not path.is_dir()
+    )
+
+
+def report_beside(folder: Path) -> None:
+    """Warn about images outside the class folders."""
+    if names := images_beside(folder):
+        _LOGGER.warning(
+            "neural_similarity: %s: skipped %d image(s) outside the class folders; the first is "
+            "%r. Move them into a class folder.",
+            folder, len(names), names[0],
+        )  # fmt: skip
+
+
+def check_outside(path: Path, images: Path) -> None:
+    """Raise if the output folder is in the image folder, where it would count as a class."""
+    if path.resolve().is_relative_to(images.resolve()):
+        raise RunError(
+            f"{path}: expected a folder outside {images}, got one inside. It would count as a "
+            f"class the next time. Nothing was changed. Choose another folder."
+        )
+
+
 def is_split(folder: Path) -> bool:
     """Whether a folder has a data set that is already split, and not a class called "train".
 
@@ -144,6 +174,13 @@ def is_split(folder: Path) -> bool:
     if there is another split, or if there are no images in the other folders.
     """
     names = set(folder_names(folder))
+    lower = {name.lower(): name for name in names}
+    if "train" in lower and "train" not in names and SPLITS & (lower.keys() - {"train"}):
+        splits = ", ".join(sorted(lower[name] for name in lower.keys() & SPLITS))
+        raise DataError(
+            f"{folder}: expected the folders of a data set that is already split in lower case, "
+            f"got {splits}. Rename them."
+        )
     if "train" not in names or not folder_names(folder / "train"):
         return False
     others = names - {"train"}

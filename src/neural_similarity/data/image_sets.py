@@ -147,7 +147,8 @@ class FolderSet:
         classes: the names of the classes; a label is an index into it.
         image_size: height and width that images are resized to.
         fingerprint: a digest of the files' names and sizes (reading every pixel of a large set
-            would take longer than an epoch).
+            would take longer than an epoch), and of which files are skipped: the division into
+            training and test images depends on it.
         skipped: files that were skipped because they cannot be decoded.
     """
 

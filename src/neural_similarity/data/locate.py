@@ -30,4 +30,5 @@ def missing(info: DatasetInfo, problem: str) -> DataError:
 
 def how_to_get(info: DatasetInfo) -> str:
     """How to get the files."""
-    return info.by_hand or f"Get it with nsl data get {info.name}, or pass --data-dir."
+    first = info.by_hand or f"Get it with nsl data get {info.name}."
+    return f"{first} If it is elsewhere, pass --data-dir."

@@ -98,13 +98,7 @@ def dataset_info(name: str) -> DatasetInfo:
     >>> dataset_info("digits").splits
     ('train', 'test')
     """
-    if name not in _REGISTRY and isinstance(name, str) and Path(name).is_dir():
-        raise UnknownNameError(
-            f"dataset_info: expected the name of a data set, got the folder {name!r}. For images "
-            f"of your own, a folder per class, use data 'imagefolder' with data_dir {name!r}."
-        )
-    _check.known_name("dataset_info", "name", name, _REGISTRY)
-    return _REGISTRY[name][0]
+    return _registered("dataset_info", name)[0]
 
 
 def load_dataset(
@@ -129,8 +123,7 @@ def load_dataset(
         >>> digits.num_classes, digits.image_size
         (10, (8, 8))
     """
-    _check.known_name("load_dataset", "name", name, _REGISTRY)
-    info, load = _REGISTRY[name]
+    info, load = _registered("load_dataset", name)
     _check.known_name(f"load_dataset({name!r})", "split", split, info.splits)
     if image_size is not None:
         _check.whole_numbers("load_dataset", image_size=image_size)
@@ -145,6 +138,16 @@ def load_dataset(
 def data_directory(data_dir: str | Path | None = None) -> Path:
     """The folder of data sets: the argument, or ``$NEURAL_SIMILARITY_DATA``, or ``./data``."""
     return Path(data_dir or os.environ.get("NEURAL_SIMILARITY_DATA") or "data").expanduser()
+
+
+def _registered(where: str, name: str) -> tuple[DatasetInfo, Callable[[Request], ImageSet]]:
+    if name not in _REGISTRY and isinstance(name, str) and Path(name).is_dir():
+        raise UnknownNameError(
+            f"{where}: expected the name of a data set, got the folder {name!r}. For images "
+            f"of your own, a folder per class, use data 'imagefolder' with data_dir {name!r}."
+        )
+    _check.known_name(where, "name", name, _REGISTRY)
+    return _REGISTRY[name]
 
 
 def _resized(dataset: MemorySet, side: int) -> MemorySet:

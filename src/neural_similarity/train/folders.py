@@ -10,12 +10,16 @@ from typing import Any
 
 from .._io import alone_in, foreign_entries, has_writers, locked, settle, whole_folder
 from .._json import read_json
+from ..data import data_directory
+from ..data.folders import check_outside, is_split
 from ..errors import RunError
+from .settings import Settings
 
 __all__ = [
     "COMPARISON",
     "alone",
     "check_new",
+    "check_outside_images",
     "check_replaceable",
     "read_object",
     "read_runs",
@@ -160,6 +164,14 @@ def _is_ours(path: Path) -> bool:
         ours = re.compile(_OUR_FOLDERS[path.name])
         return all(ours.fullmatch(file.name) and file.is_file() for file in foreign_entries(path))
     return bool(re.fullmatch(_OUR_FILES, path.name)) and not path.is_dir()
+
+
+def check_outside_images(folder: Path, config: Settings) -> None:
+    """Raise if a new run would be among the images that it is trained on, as a class."""
+    if config.data == "imagefolder":
+        images = data_directory(config.data_dir)
+        if images.is_dir() and not is_split(images):
+            check_outside(folder, images)
 
 
 def check_new(folder: Path, resume: bool = False) -> None:

@@ -27,6 +27,7 @@ from .checkpoint import (
 )
 from .config import TrainConfig
 from .distributed import World, join_world, restarted, synchronise_batch_norm
+from .folders import check_outside_images
 from .ingredients.schedules import SCHEDULES
 from .metrics import MetricsFile
 from .run_folder import RunFolder
@@ -83,6 +84,8 @@ def train(
         KeyboardInterrupt: on Ctrl-C or SIGTERM, after a checkpoint was written.
     """
     run = Run.open(folder) if config is None else Run(Path(folder), config)
+    if not run.exists():
+        check_outside_images(run.folder, run.config)
     carry_out(
         run,
         lambda world: Classification(run.config, world),

@@ -44,7 +44,7 @@ class HeadAdapter(Adapter):
 
     def fit(self, rows: Tensor) -> nn.Linear:
         if self._last is None or not torch.equal(self._last[0], rows):
-            more = (self.mirrored[rows],) if self.mirrors else ()
+            more: tuple[Tensor, ...] = (self.mirrored[rows],) if self.mirrors else ()
             more += (self.data.groups[rows],) if self.copies else ()
             labels = self.data.labels[rows]
             learned = self.make(self.features[rows], labels, self.data.n_way, *more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..augment import Augment
-from ..folders import class_folders, is_split, read_folder, read_split
+from ..folders import class_folders, is_split, read_folder, read_split, report_beside
 from ..image_sets import ImageSet
 from ..loader import split_validation
 from ..locate import missing
@@ -43,6 +43,8 @@ def _load_imagefolder(request: Request) -> ImageSet:
             f"expected {root / 'train'} and {root / 'val'}, got one folder per class, which is "
             f"split into 'train' and 'test' only",
         )
+    if request.split == "train":
+        report_beside(root)
     everything = read_folder(INFO, root, class_folders(INFO, root), side, strict=request.strict)
     training, test = split_validation(everything, _TEST_SHARE, _SPLIT_SEED)
     return training if request.split == "train" else test
