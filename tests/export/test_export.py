@@ -142,7 +142,7 @@ class Outside(nn.Module):
     [
         (TooSubtle(), r"to give the model's scores, got a relative difference of 1.0e\+00 on a "),
         (Outside(), "expected a network that torch-export can express, got"),
-        (nn.LSTM(3, 4), "returns tensors of float32 or float64, got tuple"),
+        (nn.LSTM(3, 4), "a tuple of tensors, got tuple. Wrap it"),
         (nn.Flatten().half(), None),
     ],
 )
@@ -281,3 +281,38 @@ def test_missing_packages_are_named(tmp_path, monkeypatch):
     ):
         export_model(nn.Flatten(), torch.randn(2, 3, 4), tmp_path / "model.onnx")
     torch_export.check_packages()  # needs none
+
+
+class Returning(nn.Module):
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def forward(self, x):
+        return self.make(x)
+
+
+@pytest.mark.parametrize(
+    ("make", "names", "message"),
+    [
+        (lambda x: {"a": x}, ["a"], "returns a tensor or a tuple of tensors, got dict. Wrap it"),
+        (lambda x: [x], ["a"], "a tuple of tensors, got list. Wrap it in a module that returns"),
+        (lambda x: torch.return_types.max((x, x)), ["a", "b"], "a tuple of tensors, got max"),
+        (lambda x: x.half(), ["a"], r"float32 or float64, got torch.float16. Convert it with"),
+        (lambda x: x, "scores", r"expected outputs to be a list of names, got 'scores'. For one:"),
+        (lambda x: (x, x), ["image", "b"], r"different names for all .* got \['image'\] twice"),
+    ],
+)
+def test_outputs_that_cannot_be_exported(make, names, message, tmp_path):
+    target = tmp_path / "a.pt2"
+    with pytest.raises(ns.ExportError, match=message):
+        export_model(
+            Returning(make), torch.randn(2, 3), target, "torch-export", inputs=["image"],
+            outputs=names,
+        )  # fmt: skip
+    assert not target.exists()
+
+
+def test_an_output_without_elements(tmp_path):
+    model, target = Returning(lambda x: (2 * x, x[:, :0])), tmp_path / "a.pt2"
+    assert export_model(model, torch.randn(2, 3), target, "torch-export", outputs=["a", "b"]) == 0

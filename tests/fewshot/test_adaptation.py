@@ -361,3 +361,26 @@ class Held:
 
     def __init__(self, tensor):
         self.tensor = tensor
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("finetune", {"tune": "all"}), ("maml", {"inner_steps": 2}), ("meta_dynamic", {}),
+        ("transductive_finetune", {"epochs": 2}),
+    ],
+)  # fmt: skip
+def test_an_episode_leaves_shared_predictors_alone(name, options):
+    torch.manual_seed(0)
+    predictor = ns.SpherePredictor(hidden=4)
+    similarity = ns.DynamicSimilarity(predictor=predictor, shared=True, shared_width=4)
+    backbone = ns.create_model("cnn4", 3, similarity, image_size=16, width=4)
+    method = create_method(name, **options)
+    network = method.build(backbone, 3, (3, 16, 16)).eval()
+    before = {key: (id(p), p.detach().clone()) for key, p in network.named_parameters()}
+    support, query = torch.randn(1, 3, 1, 3, 16, 16), torch.randn(1, 6, 3, 16, 16)
+    first = method.scores(network, support, query)
+    for key, parameter in network.named_parameters():
+        assert id(parameter) == before[key][0]
+        assert torch.equal(parameter, before[key][1])
+    assert torch.equal(method.scores(network, support, query), first)

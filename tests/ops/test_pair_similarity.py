@@ -152,3 +152,9 @@ def test_bad_names_and_dtypes():
         pair_similarity(features, features.double(), 3, padding=1)
     with pytest.raises(ShapeError, match=r"kernel_size of at least 1, got \(0, 0\)"):
         pair_similarity(features, features, 0)
+
+
+def test_a_guide_of_bytes_is_refused():
+    guide = torch.randint(0, 255, (1, 3, 8, 8), dtype=torch.uint8)
+    with pytest.raises(ShapeError, match=r"floating point numbers, got torch.uint8\. For an im"):
+        pair_similarity(guide, guide, 3, padding=1)

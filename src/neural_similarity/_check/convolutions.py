@@ -179,6 +179,11 @@ def pairs(
             f"{query.dtype} on {query.device} and {key.dtype} on {key.device}. Convert them with "
             f".to()."
         )
+    if not query.is_floating_point():
+        raise ShapeError(
+            f"{where}: expected query and key of floating point numbers, got {query.dtype}. For an "
+            f"image of bytes: image.float() / 255."
+        )
     positions = window_positions(where, key, kernel, stride, padding, dilation)
     expected = (*key.shape[:2], *positions)
     if query.shape != expected:

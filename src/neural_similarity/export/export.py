@@ -89,6 +89,7 @@ def export_model(
             f"name, or overwrite it with force (--force)."
         )
     _check_metadata(metadata or {})
+    _check_names(inputs, outputs)
     writer = import_module(f".{format.replace('-', '_')}", __package__)
     writer.check_packages()
     model = unwrapped(model)
@@ -130,6 +131,21 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
             )
 
 
+def _check_names(inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    for what, names in {"inputs": inputs, "outputs": outputs}.items():
+        if isinstance(names, str):
+            raise ExportError(
+                f"export: expected {what} to be a list of names, got {names!r}. For one: "
+                f"{what}=[{names!r}]."
+            )
+    twice = {name for name in (*inputs, *outputs) if [*inputs, *outputs].count(name) > 1}
+    if twice:
+        raise ExportError(
+            f"export: expected different names for all inputs and outputs, got {sorted(twice)} "
+            f"twice. Rename one of them."
+        )
+
+
 def _batches(example: Tensor | Sequence[Tensor], count: int) -> list[tuple[Tensor, ...]]:
     """Inputs of several sizes; the first have at least two samples: exporters treat 1 as fixed."""
     examples = (example,) if isinstance(example, Tensor) else tuple(example)
@@ -160,13 +176,17 @@ def _outputs_of(model: nn.Module, batch: tuple[Tensor, ...], count: int) -> list
     """What the model returns in evaluation mode; every module keeps its mode afterwards."""
     with evaluation(model), torch.no_grad():
         returned = model(*batch)
-    tensors = list(returned) if isinstance(returned, tuple) else [returned]
+    tensors = list(returned) if type(returned) is tuple else [returned]
     for tensor in tensors:
-        if not isinstance(tensor, Tensor) or tensor.dtype not in _TOLERANCE:
-            got = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+        if not isinstance(tensor, Tensor):
             raise ExportError(
-                f"export: expected a model that returns tensors of float32 or float64, got {got}. "
-                f"Convert it with .float(), or wrap it."
+                f"export: expected a model that returns a tensor or a tuple of tensors, got "
+                f"{type(tensor).__name__}. Wrap it in a module that returns a tuple."
+            )
+        if tensor.dtype not in _TOLERANCE:
+            raise ExportError(
+                f"export: expected a model that returns tensors of float32 or float64, got "
+                f"{tensor.dtype}. Convert it with .float()."
             )
     if len(tensors) != count:
         raise ExportError(
@@ -188,6 +208,8 @@ def _largest_difference(
     largest = 0.0
     for theirs, ours in zip(computed, expected, strict=True):
         for place, (output, scores) in enumerate(zip(theirs, ours, strict=True)):
+            if not scores.numel():
+                continue
             least = max([torch.finfo(scores.dtype).tiny, *scales[place : place + 1]])
             scale = scores.abs().max().clamp(min=least)
             difference = ((output - scores).abs().max() / scale).item()

@@ -13,9 +13,9 @@ from math import cos, pi
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ...fewshot.inner_loop.episode_parameters import BIAS, WEIGHT, Tensors
+from ...nn.call_with import call_with
 from .. import linear_heads as heads
 from .adam import Adam
 from .base import AdaptedNetwork
@@ -123,6 +123,6 @@ def _tuned_names(module: nn.Module, layers: list[str], image: Tensor) -> list[st
     with torch.enable_grad():
         for leaf in leaves.values():
             leaf.requires_grad_()
-        output = functional_call(module, leaves, (image,))
+        output = call_with(module, leaves, image)
         slopes = torch.autograd.grad(output.sum(), list(leaves.values()), allow_unused=True)
     return [name for name, slope in zip(leaves, slopes, strict=True) if slope is not None]

@@ -10,11 +10,11 @@ from typing import Self
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ...convert.merge import merged_copy
 from ...convert.switch import check_switched_on
 from ...fewshot.inner_loop.episode_parameters import Tensors
+from ...nn.call_with import call_with
 from ..backbones.extractor import FeatureExtractor
 from .base import Adapter
 from .cached_trunk import CachedTrunk
@@ -69,7 +69,7 @@ class UpperPartAdapter(Adapter):
     def unit_features(self, tensors: Tensors, maps: Tensor) -> Tensor:
         """Features of unit length, with these parameters in place of the network's."""
         own = {f"upper.{name}": tensors[name] for name in self.start}
-        features: Tensor = functional_call(self.trunk, own, (maps,))
+        features: Tensor = call_with(self.trunk, own, maps)
         return F.normalize(features)
 
 

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ...convert import attach, similarity_parameters
 from ...convert.switch import check_switched_on
+from ...nn.call_with import call_with
 from ...nn.dynamic import DynamicSimilarity
 from ...nn.inventory import named_similarities
 from ...nn.static import StaticSimilarity
@@ -38,7 +38,7 @@ WEIGHT, BIAS = "classifier:weight", "classifier:bias"
 def scores_with(network: FewShotNetwork, tensors: Tensors, images: Tensor) -> Tensor:
     """Scores ``(N, n_way)`` of the backbone with these tensors in place of its parameters."""
     own = {name: tensor for name, tensor in tensors.items() if name not in (WEIGHT, BIAS)}
-    features = functional_call(network.backbone, own, (images,)).flatten(1)
+    features = call_with(network.backbone, own, images).flatten(1)
     return F.linear(features, tensors[WEIGHT], tensors[BIAS])
 
 

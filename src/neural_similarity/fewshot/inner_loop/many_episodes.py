@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from ...nn.call_with import call_with
 from ...nn.inventory import static_similarities
 
 __all__ = ["Forward", "ManyEpisodes", "fixed_norm", "replaced"]
@@ -77,7 +78,7 @@ class ManyEpisodes:
         except RuntimeError:  # for example, a view that needs another memory layout
             return False
         alone = torch.stack([
-            functional_call(self.backbone, {name: pair[b] for name, pair in pairs.items()}, images)
+            call_with(self.backbone, {name: pair[b] for name, pair in pairs.items()}, images)
             for b in range(2)
         ]).flatten(2)  # fmt: skip
         # Far above rounding, and far below the effect of another episode's similarity.

@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ....errors import RunError
+from ....nn.call_with import call_with
 from ...batches import query_labels
 from ...inner_loop.episode_parameters import (
     BIAS,
@@ -79,7 +79,7 @@ class MetaSimilarity(MetaLearned):
         if self.fixed_classifier:
             return tensors
         classifier = {name: tensors.pop(name) for name in (WEIGHT, BIAS)}
-        features = functional_call(network.backbone, tensors, (support.flatten(0, 1),)).flatten(1)
+        features = call_with(network.backbone, tensors, support.flatten(0, 1)).flatten(1)
         labels = query_labels(support.shape[0], support.shape[1], support.device)
         for _ in range(self.classifier_steps):
             scores = F.linear(features, classifier[WEIGHT], classifier[BIAS])

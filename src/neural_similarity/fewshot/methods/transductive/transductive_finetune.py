@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ....errors import ShapeError
+from ....nn.call_with import call_with
 from ...batches import query_labels
 from ...inner_loop.episode_parameters import BIAS, WEIGHT, Tensors, statistics
 from ...network import FewShotNetwork
@@ -102,7 +102,7 @@ def _scores(network: FewShotNetwork, tensors: Tensors, images: Tensor) -> Tensor
 def _activations(network: FewShotNetwork, tensors: Tensors, images: Tensor) -> Tensor:
     """The output of the base-class classifier, after ReLU."""
     own = {name: tensor for name, tensor in tensors.items() if name not in (WEIGHT, BIAS)}
-    features = functional_call(network, own, (images,))
+    features = call_with(network, own, images)
     return F.linear(features, own["head.weight"], own.get("head.bias")).relu()
 
 
