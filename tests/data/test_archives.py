@@ -217,3 +217,23 @@ def _encrypted(content):
     """The first member of a zip marked as encrypted, in the list at its end."""
     place = content.index(b"PK\x01\x02") + 8
     return content[:place] + bytes((content[place] | 1,)) + content[place + 1 :]
+
+
+def head(name, size, kind=tarfile.REGTYPE):
+    info = tarfile.TarInfo(name)
+    info.size, info.type = size, kind
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        head("letters/a", 0) + head("letters/b", -512) + bytes(1024),
+        head("letters", -(2**40), tarfile.DIRTYPE) + head("letters/a", 512) + bytes(1536),
+    ],
+)
+def test_negative_sizes_neither_hang_nor_lift_the_limit(tmp_path, place, content):
+    (tmp_path / "letters.tar").write_bytes(content)
+    with pytest.raises(FetchError, match=r"expected .* to be a complete tar or zip file"):
+        unpack(tmp_path / "letters.tar", place, limit=10)
+    assert not place.exists()

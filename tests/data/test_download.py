@@ -1,6 +1,8 @@
 """Downloading a file: complete, resumed, interrupted, wrong, refused; existing files stay."""
 
+import errno
 import hashlib
+import os
 import random
 import socket
 from multiprocessing import get_context
@@ -209,9 +211,11 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     assert (tmp_path / "sets").read_text() == "a file"
 
 
-def test_a_full_disk(target):
-    target.parent.mkdir()
-    part_of(target).symlink_to("/dev/full")
+def test_a_full_disk(target, monkeypatch):
+    def full(file, chunk):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(fetch, "append", full)
     with (
         web_server({"/digits.bin": CONTENT}) as server,
         pytest.raises(FetchError, match=r"got: No space left on device.* Free some space"),
@@ -268,3 +272,40 @@ def _hold(part, ready):
         fcntl.flock(file, fcntl.LOCK_EX)
         ready.send(True)
         time.sleep(60)
+
+
+def test_a_proxy_that_does_not_say_how_long_its_page_is(target):
+    part_of(target).parent.mkdir(parents=True)
+    part_of(target).write_bytes(CONTENT[:150_000])
+    with (
+        web_server({"/digits.bin": PAGE}, ranges=False, says_length=False) as server,
+        pytest.raises(FetchError, match=r"expected the rest of .*, got HTTP 200 \(text/html\)"),
+    ):
+        fetch_file(server.url("/digits.bin"), target, MD5, size=len(CONTENT))
+    assert part_of(target).read_bytes() == CONTENT[:150_000]
+
+
+def test_a_server_that_does_not_stop(target):
+    with (
+        web_server({"/digits.bin": CONTENT}, ranges=False, says_length=False) as server,
+        pytest.raises(FetchError, match=r"expected 100,000 bytes at .*, got \d"),
+    ):
+        fetch_file(server.url("/digits.bin"), target, MD5, size=100_000)
+    assert names(target.parent) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_part_that_is_no_plain_file(target, kind):
+    target.parent.mkdir(parents=True)
+    mine = target.parent / "mine"
+    mine.write_bytes(b"mine")
+    if kind == "link":
+        part_of(target).symlink_to(mine)
+    else:
+        os.mkfifo(part_of(target))
+    with (
+        web_server({"/digits.bin": CONTENT}) as server,
+        pytest.raises(FetchError, match="to be a plain file, got a link or something else"),
+    ):
+        fetch_file(server.url("/digits.bin"), target, MD5)
+    assert mine.read_bytes() == b"mine"

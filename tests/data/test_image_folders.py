@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from PIL import Image
 from support.fake_data import write_image, write_photos
 
 import neural_similarity as ns
-from neural_similarity.data import FolderSet, MemorySet, images, load_dataset
+from neural_similarity.data import FolderSet, MemorySet, folders, images, load_dataset
 from neural_similarity.data.folders import files_below
 from neural_similarity.data.image_sets import IMAGENET_STATISTICS
 from neural_similarity.data.images import decode_error
@@ -309,3 +310,61 @@ def test_reading_stops_at_the_first_damaged_file(tmp_path, monkeypatch):
     paths[1].write_bytes(b"")
     with pytest.raises(ns.DataError, match=f"^{paths[1]}: "):
         images.read_images(paths, 5, "reading")
+
+
+def test_copies_are_on_one_side_of_the_division(tmp_path, caplog):
+    photos = write_photos(tmp_path / "photos", each=10)
+    for path in sorted(photos.rglob("*.*")):
+        shutil.copy(path, path.with_name(f"{path.stem} (1){path.suffix}"))
+    with caplog.at_level(logging.WARNING, "neural_similarity"):
+        training, test = (load_dataset("imagefolder", s, photos) for s in ("train", "test"))
+    trained = {path.read_bytes() for path in training.paths}
+    assert not any(path.read_bytes() in trained for path in test.paths)
+    assert len(training) + len(test) == 40
+    assert "image(s) are copies of training images and are used for training" in caplog.text
+
+
+def test_training_and_validation_images_of_imagenet_are_in_one_folder(tmp_path):
+    write_photos(tmp_path / "imagenet" / "train", ("a", "b"))
+    write_photos(tmp_path / "val", ("b",))
+    with pytest.raises(ns.DataError, match=r"expected 'val' beside .*imagenet.train, got it in"):
+        load_dataset("imagenet", "val", tmp_path)
+    write_photos(tmp_path / "imagenet" / "val", ("b",))
+    assert load_dataset("imagenet", "val", tmp_path).labels.unique().tolist() == [1]
+
+
+def test_a_user_without_a_home_only_loses_time(tmp_path, monkeypatch, caplog):
+    photos = write_photos(tmp_path / "photos")
+
+    def nowhere():
+        raise OSError("no home")
+
+    monkeypatch.setattr("neural_similarity.data._cache.cache_directory", nowhere)
+    with caplog.at_level(logging.WARNING, "neural_similarity"):
+        assert len(load_dataset("imagefolder", "train", photos))
+    assert "is not cached: no home" in caplog.text
+
+
+def test_what_was_intact_is_read_again_if_asked(tmp_path):
+    photos = write_photos(tmp_path / "train")
+    load_dataset("imagefolder", "train", tmp_path, strict=True)
+    file = next(photos.rglob("*.png"))
+    stat = file.stat()
+    file.write_bytes(b"x" * stat.st_size)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert not load_dataset("imagefolder", "train", tmp_path).skipped
+    assert [
+        one.path for one in load_dataset("imagefolder", "train", tmp_path, fresh=True).skipped
+    ] == [file]
+
+
+def test_a_new_decoder_checks_all_files_again(tmp_path, monkeypatch):
+    write_photos(tmp_path / "train")
+    load_dataset("imagefolder", "train", tmp_path)
+    asked = []
+    monkeypatch.setattr(folders, "decode_error", lambda path: asked.append(path))
+    load_dataset("imagefolder", "train", tmp_path)
+    assert not asked
+    monkeypatch.setattr(folders, "decoders", lambda: ("another", "PNG"))
+    load_dataset("imagefolder", "train", tmp_path)
+    assert asked

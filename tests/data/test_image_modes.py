@@ -147,3 +147,47 @@ def test_half_transparent_is_half_white():
     image = Image.new("RGBA", (1, 1), (0, 100, 200, 128))
     expected = [255 + (colour - 255) * 128 / 255 for colour in (0, 100, 200)]
     assert np.asarray(upright(image))[0, 0].tolist() == pytest.approx(expected, abs=1)  # rounded
+
+
+@pytest.mark.parametrize(
+    ("bits", "kind", "values", "expected"),
+    [
+        (12, 1, [0, 0x0FF, 0xFFF], [0, 15, 255]),
+        (16, 0, [0, 0x00FF, 0xFFFF], [255, 255, 0]),
+        (16, 1, [0, 0xABCD, 0xFFFF], [0, 0xAB, 255]),
+    ],
+)
+def test_grey_tiffs_of_12_bits_and_with_white_as_zero(tmp_path, bits, kind, values, expected):
+    """Written by hand: Pillow writes neither."""
+    if bits == 12:  # two values in three bytes, and a row ends with a whole byte
+        first, second, third = values
+        data = bytes([first >> 4, (first & 15) << 4 | second >> 8, second & 255, third >> 4,
+                      (third & 15) << 4])  # fmt: skip
+    else:
+        data = struct.pack("<3H", *values)
+    tags = [
+        (256, 4, 3), (257, 4, 1), (258, 3, bits), (259, 3, 1), (262, 3, kind), (273, 4, 122),
+        (277, 3, 1), (278, 4, 1), (279, 4, len(data)),
+    ]  # fmt: skip
+    entries = b"".join(
+        struct.pack("<HHIHH" if t == 3 else "<HHII", tag, t, 1, *((v, 0) if t == 3 else (v,)))
+        for tag, t, v in tags
+    )
+    content = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + struct.pack("<I", 0)
+    (tmp_path / "grey.tif").write_bytes(content + data)
+    assert len(content) == 122
+    pixels = np.asarray(decode_image(tmp_path / "grey.tif"))
+    assert pixels[0, :, 0].tolist() == expected
+
+
+@pytest.mark.parametrize("orientation", [3, 6])
+def test_an_upright_image_is_not_turned_again(orientation):
+    image = Image.new("RGB", (6, 4))
+    image.putpixel((0, 0), (255, 0, 0))
+    image.getexif()[0x0112] = orientation
+    once = upright(image)
+    assert once.size == ((4, 6) if orientation == 6 else (6, 4))
+    twice = upright(once)
+    assert np.array_equal(np.asarray(once), np.asarray(twice))
+    again = as_picture(once)
+    assert np.array_equal(np.asarray(again), np.asarray(once))

@@ -9,6 +9,7 @@ import sys
 from functools import partial
 from multiprocessing import active_children
 
+import numpy as np
 import pytest
 import torch
 from support.fake_data import memory_set, write_photos
@@ -306,3 +307,53 @@ def test_workers_do_not_keep_a_process_from_ending(photos, tmp_path):
         [sys.executable, "-c", LEFT_OPEN, photos.root], check=True, timeout=240,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
+
+
+def test_one_epoch_at_a_time_with_workers(photos):
+    loader = train_loader(photos, 4, seed=0, augment=no_augment, workers=1, **NORMAL)
+    first = loader.epoch(0)
+    next(first)
+    second = loader.epoch(1)
+    next(second)
+    with pytest.raises(ns.DataError, match=r"loader: expected one epoch at a time, got a new one"):
+        next(first)
+    loader.close()
+    alone = train_loader(photos, 4, seed=0, augment=no_augment, workers=0, **NORMAL)
+    both = zip(alone.epoch(0), alone.epoch(1), strict=True)
+    assert same((batch for batch, _ in both), alone.epoch(0))
+
+
+def test_a_worker_that_is_killed_is_named(photos):
+    loader = train_loader(photos, 4, seed=0, augment=no_augment, workers=1, **NORMAL)
+    expected = list(loader.epoch(0))
+    batches = loader.epoch(1)
+    next(batches)
+    for child in active_children():
+        os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(ns.DataError, match="got one that was killed, probably because memory ran"):
+        list(batches) + list(loader.epoch(2))
+    assert same(loader.epoch(0), expected)
+    loader.close()
+
+
+def test_whole_numbers_of_any_kind_are_the_same_seed():
+    dataset = memory_set(30)
+    expected = split_validation(dataset, 0.2, 3)[1]
+    for seed in (np.int64(3), torch.tensor(3)):
+        assert torch.equal(split_validation(dataset, 0.2, seed)[1].images, expected.images)
+        ours, theirs = (
+            train_loader(dataset, 4, seed=s, augment=Augment(2), **NORMAL).epoch(e)
+            for s, e in ((seed, np.int64(2)), (3, 2))
+        )
+        assert same(ours, theirs)
+    with pytest.raises(ns.DataError, match=r"a whole number as seed or epoch, got 0\.5"):
+        split_validation(dataset, 0.2, 0.5)
+
+
+def test_means_are_finite_numbers():
+    dataset = memory_set(6)
+    whole = {"mean": (0, 0, 0), "std": (1, 1, 1)}
+    images, _ = next(eval_loader(dataset, 6, **whole).epoch(0))
+    assert images.dtype == torch.float32
+    with pytest.raises(ns.DataError, match=r"expected finite mean, got \(0.5, nan, 0.5\)"):
+        eval_loader(dataset, 6, mean=(0.5, float("nan"), 0.5), std=STD)

@@ -161,3 +161,12 @@ def test_names_of_classes_are_words(names, tmp_path):
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": names}, 2))
     with pytest.raises(ns.DataError, match=r"batches\.meta: expected 'label_names' to list words"):
         load_dataset("cifar10", "test", tmp_path)
+
+
+def test_text_that_grows_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(_pickles, "_MOST_BYTES", 50_000)
+    text = "x" * 10_000
+    encode = b"c_codecs\nencode\n(h\x00X\x06\x00\x00\x00latin1tR"
+    first = b"X" + struct.pack("<I", len(text)) + text.encode() + b"q\x00"
+    with pytest.raises(ns.DataError, match="text of more than 50,000 bytes is not allowed"):
+        read(tmp_path, b"\x80\x02" + first + encode * 6 + b"}.")

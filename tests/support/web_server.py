@@ -16,6 +16,7 @@ class WebServer(ThreadingHTTPServer):
         ranges: whether it supports Range requests.
         drop_after: bytes after which it closes the connection, in every response.
         failures: responses with status 503 before the first good one.
+        says_length: whether responses have a Content-Length.
     """
 
     daemon_threads = True
@@ -23,6 +24,7 @@ class WebServer(ThreadingHTTPServer):
     ranges: bool
     drop_after: int | None
     failures: int
+    says_length: bool
     asked: list[tuple[str, str | None]]
     sent: int
 
@@ -31,10 +33,13 @@ class WebServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def web_server(files, *, ranges=True, drop_after=None, failures=0) -> Iterator[WebServer]:
+def web_server(
+    files, *, ranges=True, drop_after=None, failures=0, says_length=True
+) -> Iterator[WebServer]:
     server = WebServer(("127.0.0.1", 0), _Handler)
     server.files, server.ranges, server.asked = files, ranges, []
     server.drop_after, server.failures, server.sent = drop_after, failures, 0
+    server.says_length = says_length
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
@@ -67,7 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         self.send_header("Content-Type", "text/html" if content == PAGE else "application/zip")
-        self.send_header("Content-Length", str(len(content) - start))
+        if server.says_length:
+            self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         body = content[start:][: server.drop_after]
         server.sent += len(body)

@@ -33,13 +33,15 @@ def key_of(parts: Iterable[object]) -> str:
     return digest.hexdigest()[:20]
 
 
-def cached_set(name: str, key: str, make: Callable[[], MemorySet]) -> MemorySet:
+def cached_set(
+    name: str, key: str, make: Callable[[], MemorySet], fresh: bool = False
+) -> MemorySet:
     """The set cached under this name and key, or a new one, which is then cached.
 
-    The file contains its fingerprint: a damaged one is made again.
+    The file contains its fingerprint: a damaged one is made again. So is every one if ``fresh``.
     """
-    path = cache_directory() / f"{name}-{key}.safetensors"
-    dataset = _read_set(path)
+    path = _place(f"{name}-{key}.safetensors")
+    dataset = None if path is None or fresh else _read_set(path)
     if dataset is not None:
         return dataset
     dataset = make()
@@ -49,18 +51,33 @@ def cached_set(name: str, key: str, make: Callable[[], MemorySet]) -> MemorySet:
         "copy": dataset.fingerprint,
     }
     tensors = {"images": dataset.images.contiguous(), "labels": dataset.labels.contiguous()}
-    _keep(path, lambda scratch: save_file(tensors, scratch, metadata))
+    if path is not None:
+        _keep(path, lambda scratch: save_file(tensors, scratch, metadata))
     return dataset
 
 
-def cached_json(name: str, key: str, make: Callable[[], list[list[str]]]) -> list[list[str]]:
+def cached_json(
+    name: str, key: str, make: Callable[[], list[list[str]]], fresh: bool = False
+) -> list[list[str]]:
     """The same for lists of words."""
-    path = cache_directory() / f"{name}-{key}.json"
-    with suppress(DataError):
-        return read_json(path, list[list[str]], DataError)
+    path = _place(f"{name}-{key}.json")
+    if path is None:
+        return make()
+    if not fresh:
+        with suppress(DataError):
+            return read_json(path, list[list[str]], DataError)
     lists = make()
     _keep(path, lambda scratch: scratch.write_text(json.dumps(lists)))
     return lists
+
+
+def _place(name: str) -> Path | None:
+    """Where to keep a file; None, with a warning, for a user without a home."""
+    try:
+        return cache_directory() / name
+    except OSError as error:
+        _LOGGER.warning("neural_similarity: %s is not cached: %s", name, error)
+        return None
 
 
 def _read_set(path: Path) -> MemorySet | None:

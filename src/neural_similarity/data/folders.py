@@ -11,7 +11,7 @@ import torch
 
 from ..errors import DataError, RunError
 from ._cache import cached_json, key_of
-from .formats import EXTENSIONS
+from .formats import EXTENSIONS, decoders
 from .image_sets import FolderSet, Skipped
 from .images import decode_error, in_threads
 from .locate import missing
@@ -30,7 +30,13 @@ SPLITS = {"train", "val", "valid", "validation", "test"}
 
 
 def read_folder(
-    info: DatasetInfo, folder: Path, classes: Sequence[str], side: int, *, strict: bool = False
+    info: DatasetInfo,
+    folder: Path,
+    classes: Sequence[str],
+    side: int,
+    *,
+    strict: bool = False,
+    fresh: bool = False,
 ) -> FolderSet:
     """The images below ``folder/CLASS`` for every class, without those that cannot be decoded.
 
@@ -44,6 +50,7 @@ def read_folder(
         classes: the names of the classes, in the order of their labels.
         side: images are resized to a square of this side.
         strict: raise an error if a file cannot be decoded.
+        fresh: decode all files, also those that were found intact before.
     """
     files = [
         (file, n)
@@ -67,7 +74,9 @@ def read_folder(
         reasons = in_threads(decode_error, [folder / name for name in some], f"checking {folder}")
         return [[name, why] for name, why in zip(some, reasons, strict=True) if why is not None]
 
-    result = cached_json("checked-images", key_of((str(folder.resolve()), sizes, times)), check)
+    result = cached_json(
+        "checked-images", key_of((str(folder.resolve()), sizes, times, decoders())), check, fresh
+    )
     if not is_new:
         suspects = {line[0] for line in result if line}
         result = check([name for name in names if name in suspects])
@@ -99,7 +108,7 @@ def read_split(request: Request, root: Path, part: str, side: int) -> FolderSet:
             f"also {', '.join(unknown[:_MOST_NAMES])}. A class that was not trained on cannot be "
             f"tested. Remove these folders, or add the classes to {root / 'train'}."
         )
-    return read_folder(info, root / part, classes, side, strict=request.strict)
+    return read_folder(info, root / part, classes, side, strict=request.strict, fresh=request.fresh)
 
 
 def class_folders(info: DatasetInfo, folder: Path) -> tuple[str, ...]:
@@ -206,7 +215,7 @@ def _visible(
             folders.clear()
             continue
         visited.add(real)
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield place, [name for name in names if not name.startswith(".")]
 
 

@@ -6,7 +6,9 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-__all__ = ["EXTENSIONS", "missing_plugin", "readable_formats"]
+from .extras import needs
+
+__all__ = ["EXTENSIONS", "decoders", "missing_plugin", "readable_formats"]
 
 EXTENSIONS = (
     ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".jxl",
@@ -42,6 +44,14 @@ def readable_formats() -> tuple[str, ...]:
         if name == "pillow_heif":
             plugin.register_heif_opener()
     return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def decoders() -> tuple[str, ...]:
+    """What decides which files can be read: the version of Pillow, and the formats."""
+    with needs("pillow", "image files"):
+        import PIL
+
+    return PIL.__version__, *readable_formats()
 
 
 def missing_plugin(path: Path) -> str | None:

@@ -43,6 +43,7 @@ __all__ = [
 #: The share of the shorter side that is used in evaluation: 224 of 256, as is usual.
 SEEN_SHARE = 0.875
 _ORIENTATION = 0x0112
+_BITS, _PHOTOMETRIC = 258, 262  # tags of a TIFF
 _TURNS = {
     2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270",
     7: "TRANSVERSE", 8: "ROTATE_90",
@@ -155,7 +156,17 @@ def upright(image: Image.Image) -> Image.Image:
     turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
     # PIL.ImageOps.exif_transpose also writes the EXIF data again, and fails where a tag is wrong.
     turned = image if turn is None else image.transpose(Image.Transpose[turn])
-    return in_colour(turned, image.format)
+    done = in_colour(turned, image.format, _grey_bits(image))
+    done.info = {}  # its EXIF data would turn it again
+    done.getexif().clear()
+    return done
+
+
+def _grey_bits(image: Image.Image) -> tuple[int, bool]:
+    """The bits of the grey values of a TIFF, and whether zero is white; 16 bits otherwise."""
+    tags = getattr(image, "tag_v2", {})
+    bits, kind = tags.get(_BITS, (16,)), tags.get(_PHOTOMETRIC, 1)
+    return (bits[0] if isinstance(bits, tuple) else bits), kind == 0
 
 
 @contextmanager

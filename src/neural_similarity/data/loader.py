@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ __all__ = [
     "normalise",
     "split_validation",
     "train_loader",
+    "whole",
 ]
 
 Batch = tuple[Tensor, Tensor]
@@ -288,7 +290,9 @@ def _loader(
             f"{where}: expected finite std above 0, got {tuple(std)}. Pixels are divided by it. "
             f"Use 1 for a channel that is constant."
         )
-    means, deviations = torch.tensor(mean), torch.tensor(std)
+    if not all(map(math.isfinite, mean)):
+        raise DataError(f"{where}: expected finite mean, got {tuple(mean)}.")
+    means, deviations = (torch.tensor(values, dtype=torch.float32) for values in (mean, std))
     if isinstance(dataset, FolderSet):
         from .streaming import FolderLoader
 
@@ -308,5 +312,14 @@ def _check_ranks(where: str, batch_size: int, rank: int, world_size: int) -> Non
 
 def generator_of(seed: int, *what: str | int) -> torch.Generator:
     """A generator that depends on the seed and on ``what``: a purpose, an epoch, a batch."""
-    digest = hashlib.sha256(repr((seed, *what)).encode()).digest()
+    parts = (part if isinstance(part, str) else whole(part) for part in (seed, *what))
+    digest = hashlib.sha256(repr(tuple(parts)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+
+
+def whole(value: SupportsIndex) -> int:
+    """A whole number as Python's own: NumPy's would give other random numbers."""
+    try:
+        return operator.index(value)
+    except TypeError as error:
+        raise DataError(f"expected a whole number as seed or epoch, got {value!r}.") from error

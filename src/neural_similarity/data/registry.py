@@ -67,6 +67,7 @@ class Request:
     data_dir: Path
     image_size: int | None = None
     strict: bool = False
+    fresh: bool = False
 
 
 _REGISTRY: dict[str, tuple[DatasetInfo, Callable[[Request], ImageSet]]] = {}
@@ -108,6 +109,7 @@ def load_dataset(
     *,
     image_size: int | None = None,
     strict: bool = False,
+    fresh: bool = False,
 ) -> ImageSet:
     """Read a data set.
 
@@ -117,6 +119,7 @@ def load_dataset(
         data_dir: the folder of its files; see :func:`data_directory`.
         image_size: resize images to this side; None keeps the size of the data set.
         strict: raise an error if a file cannot be decoded, instead of skipping it.
+        fresh: decode all files again, also those that were found intact before.
 
     Example:
         >>> digits = load_dataset("digits", "test")
@@ -129,7 +132,7 @@ def load_dataset(
         _check.whole_numbers("load_dataset", image_size=image_size)
         image_size = int(image_size)
         check_side("load_dataset", image_size)
-    dataset = load(Request(info, split, data_directory(data_dir), image_size, strict))
+    dataset = load(Request(info, split, data_directory(data_dir), image_size, strict, fresh))
     if isinstance(dataset, MemorySet) and image_size is not None:
         return _resized(dataset, image_size)
     return dataset

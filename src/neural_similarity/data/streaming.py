@@ -63,7 +63,7 @@ class FolderLoader:
             # get different random numbers.
             generator=torch.Generator(),
         )
-        self._process = os.getpid()
+        self._process, self._epochs = os.getpid(), 0
         weakref.finalize(self, _stop_workers, self._batches, self._process)
         _LOADERS.add(self)
 
@@ -72,12 +72,37 @@ class FolderLoader:
 
     def epoch(self, number: int = 0, start: int = 0) -> Iterator[Batch]:
         self._orders.epoch, self._orders.start = number, start
-        for result in self._start():
+        self._epochs += 1
+        own = self._epochs
+        for result in self._results():
             if isinstance(result, DataError):
                 raise result
             images, labels, numbers = result
             pixels = normalise(images, self._mean, self._std)
             yield self._noise.added(pixels, numbers, self._std), labels
+            if own != self._epochs and self._batches.num_workers:
+                raise DataError(
+                    "loader: expected one epoch at a time, got a new one before the last was "
+                    "finished. The workers read for one epoch. Make a loader for each, or use "
+                    "workers=0."
+                )
+
+    def _results(self) -> Iterator[Any]:
+        results = self._start()
+        while True:
+            try:
+                result = next(results, None)
+            except RuntimeError as error:
+                if "DataLoader worker" not in str(error):
+                    raise
+                self.close()
+                raise DataError(
+                    "loader: expected workers that decode images, got one that was killed, "
+                    "probably because memory ran out. Use fewer workers, or smaller images."
+                ) from error
+            if result is None:
+                return
+            yield result
 
     def _start(self) -> Iterator[Any]:
         """Start an epoch; the first one starts the workers too.

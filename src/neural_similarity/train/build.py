@@ -284,6 +284,12 @@ def _image_sets(config: TrainConfig) -> tuple[ImageSet, ImageSet]:
         train, test = split_validation(train, held_out_share(config), config.seed)
     else:
         test = unseen_images(config)
+    if test.classes != train.classes:
+        raise DataError(
+            f"train: expected the same classes in the training and test images of "
+            f"{config.data!r}, got {len(train.classes)} and {len(test.classes)}, which are "
+            f"different or in another order. Their labels would mean different things."
+        )
     if not len(test):
         raise DataError(
             f"train: expected images of {config.data!r} to evaluate on, got none. Every class "

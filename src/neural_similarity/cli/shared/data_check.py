@@ -40,7 +40,7 @@ def check_data(
     first_error: DataError | None = None
     for split in splits:
         try:
-            datasets[split] = load_dataset(name, split, root, strict=strict)
+            datasets[split] = load_dataset(name, split, root, strict=strict, fresh=True)
         except DataError as error:  # raised after the other splits are printed
             first_error = first_error or error
     empty = _print(name, root, datasets) if datasets else []
@@ -134,6 +134,9 @@ def _draw(name: str, datasets: dict[str, ImageSet], target: Path | None) -> None
     if target is None:
         print_line(f"contact sheet: {name}.png exists and was not changed; --force overwrites it")
         return
-    split, dataset = next(iter(datasets.items()))
+    split, dataset = max(datasets.items(), key=lambda one: len(one[1]) > 0)
+    if not len(dataset):
+        print_line("contact sheet: none, because no image could be read")
+        return
     draw_contact_sheet(dataset, target, split=split)
     print_line(f"contact sheet: {target}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
@@ -69,7 +70,15 @@ def length(file: FileIO) -> int:
 
 
 def _locked(part: Path) -> FileIO:
-    file = FileIO(part, "a")
+    try:
+        file = FileIO(part, "a", opener=_open_plain)
+    except OSError as error:
+        if not part.is_symlink() and (part.is_file() or not part.exists()):
+            raise
+        raise FetchError(
+            f"fetch: expected {part} to be a plain file, got a link or something else. Remove it, "
+            f"then run the command again."
+        ) from error
     if not try_lock(file.fileno()):
         file.close()
         raise FetchError(
@@ -78,6 +87,15 @@ def _locked(part: Path) -> FileIO:
             f"again."
         )
     return file
+
+
+def _open_plain(path: str, flags: int) -> int:
+    """Open a file without following a link, and without waiting for the other end of a pipe."""
+    handle = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a plain file")
+    return handle
 
 
 def _is_still(file: FileIO, part: Path) -> bool:

@@ -7,8 +7,8 @@ links of the archive never reach the disk.
 from __future__ import annotations
 
 import gzip
+import lzma
 import os
-import shutil
 import stat
 import tarfile
 import zipfile
@@ -31,7 +31,7 @@ LIMIT = 4 << 30
 
 _DAMAGED = (
     tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError,
-    NotImplementedError,
+    NotImplementedError, UnicodeDecodeError, lzma.LZMAError,
 )  # fmt: skip
 _ZIP, _GZIP = b"PK", b"\x1f\x8b"
 
@@ -158,6 +158,8 @@ def _checked(
                 f"folder, got {member.name!r}, which is {wrong}. Nothing was unpacked. Do not "
                 f"trust this archive; remove it."
             )
+        if member.size < 0:
+            raise tarfile.ReadError(f"{member.name} has a negative size")
         total += member.size
         if total > limit:
             raise FetchError(
@@ -173,10 +175,23 @@ def _copy(member: _Member, place: Path) -> None:
         place.mkdir(parents=True, exist_ok=True)
         return
     place.parent.mkdir(parents=True, exist_ok=True)
-    with member.open() as source, place.open("wb") as file:
-        shutil.copyfileobj(source, file, 1 << 20)
+    with place.open("wb") as file:
+        for chunk in _content(member):
+            file.write(chunk)
         if file.tell() != member.size:
             raise EOFError(f"{member.name} ends early")
+
+
+def _content(member: _Member) -> Iterator[bytes]:
+    """The bytes of a member; what cannot be read is the archive's fault, not the disk's."""
+    try:
+        with member.open() as source:
+            while chunk := source.read(1 << 20):
+                yield chunk
+    except gzip.BadGzipFile:
+        raise
+    except OSError as error:
+        raise tarfile.ReadError(f"{member.name}: {error}") from error
 
 
 def _start(archive: Path) -> bytes:

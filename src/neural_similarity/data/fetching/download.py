@@ -226,9 +226,15 @@ def _receive(
         total = _total(response.headers, offset)
         _check_size(url, target, response.headers, total, size)
         if anew:  # only now: a page of a proxy must not cost what was received before
+            _check_kind(url, target, response)
             file.truncate(0)
+            if response.status == 206:
+                raise _DroppedError("the server sent another part than asked for")
         total = size if total is None else total
         while chunk := _read(response):
+            if size is not None and offset + len(chunk) > size:
+                file.truncate(0)
+                _refuse_size(url, target, response.headers, offset + len(chunk), size)
             with writing("fetch", target):
                 append(file, chunk)
             offset += len(chunk)
@@ -264,6 +270,11 @@ def _response(request: Request, target: Path, file: FileIO) -> Iterator[Any]:
         raise _DroppedError(str(error.reason)) from error
     except (OSError, HTTPException) as error:
         raise _DroppedError(str(error) or type(error).__name__) from error
+    except ValueError as error:  # of an address that the server redirects to
+        raise FetchError(
+            f"fetch: expected an answer from {request.full_url}, got an address that cannot be "
+            f"read: {error}. {_by_hand(target).capitalize()}."
+        ) from error
     with response:
         yield response
 
@@ -290,8 +301,22 @@ def _total(headers: Message, offset: int) -> int | None:
 def _check_size(
     url: str, target: Path, headers: Message, total: int | None, size: int | None
 ) -> None:
-    if size is None or total is None or total == size:
-        return
+    if size is not None and total is not None and total != size:
+        _refuse_size(url, target, headers, total, size)
+
+
+def _check_kind(url: str, target: Path, response: Any) -> None:
+    """Raise if a server sends a page in place of the rest of a file."""
+    kind = response.headers.get_content_type()
+    if response.status not in (200, 206) or kind == "text/html":
+        raise FetchError(
+            f"fetch: expected the rest of {url}, got HTTP {response.status} ({kind}). A proxy "
+            f"probably sent a page of its own. Open the address in a browser and "
+            f"{_by_hand(target)}."
+        )
+
+
+def _refuse_size(url: str, target: Path, headers: Message, total: int, size: int) -> NoReturn:
     raise FetchError(
         f"fetch: expected {size:,} bytes at {url}, got {total:,} ({headers.get_content_type()}). "
         f"The server sent another file, or a proxy sent a page of its own. Open the address in a "

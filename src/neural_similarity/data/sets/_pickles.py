@@ -110,6 +110,7 @@ class _Reader:
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
+        self.made = 0  # bytes, of text that was encoded
 
     def run(self, name: str, argument: Any) -> None:
         """One instruction."""
@@ -177,7 +178,11 @@ class _Reader:
 
     def reduce(self) -> None:
         function, arguments = self.take(2)
-        self.stack.append(_call(function, arguments))
+        made = _call(function, arguments)
+        self.made += len(made) if isinstance(made, bytes) else 0
+        if self.made > _MOST_BYTES:
+            raise _refused(f"text of more than {_MOST_BYTES:,} bytes")
+        self.stack.append(made)
 
     def build(self) -> None:
         (state,) = self.take(1)

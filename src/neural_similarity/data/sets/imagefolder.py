@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from typing import cast
+
+import torch
+
 from ..augment import Augment
+from ..copies import identical_files
 from ..folders import class_folders, is_split, read_folder, read_split, report_beside
-from ..image_sets import ImageSet
+from ..image_sets import FolderSet, ImageSet
 from ..loader import split_validation
 from ..locate import missing
 from ..registry import DatasetInfo, Request, register_dataset
 
 __all__ = ["INFO"]
 
-_TEST_SHARE, _SPLIT_SEED = 0.2, 0
+_LOGGER = logging.getLogger("neural_similarity")
+_DIVISION = 0.2, 0  # the share of test images, and the seed
 
 INFO = DatasetInfo(
     name="imagefolder",
@@ -45,9 +52,28 @@ def _load_imagefolder(request: Request) -> ImageSet:
         )
     if request.split == "train":
         report_beside(root)
-    everything = read_folder(INFO, root, class_folders(INFO, root), side, strict=request.strict)
-    training, test = split_validation(everything, _TEST_SHARE, _SPLIT_SEED)
+    everything = read_folder(
+        INFO, root, class_folders(INFO, root), side, strict=request.strict, fresh=request.fresh
+    )
+    training, test = _without_copies(everything)
     return training if request.split == "train" else test
+
+
+def _without_copies(everything: FolderSet) -> tuple[FolderSet, FolderSet]:
+    """Training and test images; copies of training images are training images too."""
+    training = cast(FolderSet, split_validation(everything, *_DIVISION)[0])
+    trained, moved = set(training.files), set[str]()
+    for names in identical_files(everything.root, everything.files):
+        if not trained.isdisjoint(names):
+            moved |= set(names) - trained
+    if moved:
+        _LOGGER.warning(
+            "neural_similarity: %s: %d image(s) are copies of training images and are used for "
+            "training, not for test; the first is %r.",
+            everything.root, len(moved), min(moved),
+        )  # fmt: skip
+    of_training = torch.tensor([n in trained or n in moved for n in everything.files])
+    return everything.subset(of_training), everything.subset(~of_training)
 
 
 register_dataset(INFO, _load_imagefolder)

@@ -27,7 +27,13 @@ INFO = DatasetInfo(
 
 def _load_imagenet(request: Request) -> ImageSet:
     roots = (request.data_dir / "imagenet", request.data_dir)
-    root = next((root for root in roots if (root / request.split).is_dir()), None)
+    with_split = [root for root in roots if (root / request.split).is_dir()]
+    with_train = [root for root in roots if (root / "train").is_dir()]
+    root = next(iter([root for root in with_split if root in with_train] or with_split), None)
+    if root is not None and with_train and root not in with_train:
+        raise missing(
+            INFO, f"expected {request.split!r} beside {with_train[0] / 'train'}, got it in {root}"
+        )
     if root is None:
         places = " or ".join(str(root / request.split) for root in roots)
         raise missing(INFO, f"expected class folders (WNID) in {places}, got no such folder")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -62,13 +63,15 @@ def _load(request: Request) -> ImageSet:
         return MemorySet.of(INFO.name, images, labels, classes)
 
     key = key_of((_VERSION, side, rows, stats))
-    return cached_set(f"{INFO.name}-{request.split}-{side}", key, decode)
+    return cached_set(f"{INFO.name}-{request.split}-{side}", key, decode, request.fresh)
 
 
 def _rows(path: Path) -> list[tuple[str, str]]:
     """File and class of every image."""
     try:
-        reader = csv.reader(io.StringIO(read_regular(path, _LARGEST).decode(), newline=""))
+        reader = csv.reader(
+            io.StringIO(read_regular(path, _LARGEST).decode("utf-8-sig"), newline="")
+        )
         header, rows = next(reader, []), [row for row in reader if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: expected a csv file in UTF-8, got {error}.") from error
@@ -81,6 +84,12 @@ def _rows(path: Path) -> list[tuple[str, str]]:
             raise DataError(f"{path}: expected lines FILENAME,LABEL, got {','.join(row)!r}.")
     if not rows:
         raise DataError(f"{path}: expected at least one image, got none.")
+    twice = [name for name, count in Counter(name for name, _ in rows).items() if count > 1]
+    if twice:
+        raise DataError(
+            f"{path}: expected every image once, got {twice[0]!r} twice. Remove a line: the same "
+            f"image could be in a support set and among its queries."
+        )
     return [(name, label) for name, label in rows]
 
 

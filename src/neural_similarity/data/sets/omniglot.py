@@ -59,7 +59,7 @@ def _load(request: Request) -> ImageSet:
     stats = [(path.name, number, path.stat()) for path, number in files]
     sizes = [(name, number, stat.st_size, stat.st_mtime_ns) for name, number, stat in stats]
     key = key_of((_VERSION, side, classes, sizes))
-    return cached_set(f"{INFO.name}-{request.split}-{side}", key, decode)
+    return cached_set(f"{INFO.name}-{request.split}-{side}", key, decode, request.fresh)
 
 
 register_dataset(INFO, _load)
