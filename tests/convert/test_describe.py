@@ -98,3 +98,10 @@ def test_one_image_is_counted_as_one_of_several():
     model = ns.attach(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)), similarity)
     one, three = (describe_layers(model, torch.randn(n, 3, 8, 8))[0] for n in (1, 3))
     assert one.multiply_adds == three.multiply_adds > 64 * 9 * (3 * 4 + 3)
+
+
+def test_the_distance_of_a_dynamic_kernel_shape_counts_the_taps_that_are_off():
+    layer = ns.nn.DynamicConv2d(3, 4, 3, structure="kernel_shape")
+    layer.predictor.shape_numbers.data.zero_()
+    (row,) = ns.convert.describe_layers(nn.Sequential(layer), torch.randn(1, 3, 8, 8))
+    assert row.distance == pytest.approx(1)

@@ -159,3 +159,20 @@ def test_the_model_is_left_as_it_was():
         assert torch.backends.mha.get_fastpath_enabled()
     for name, value in model.state_dict().items():
         assert torch.equal(value, state[name])
+
+
+@pytest.mark.parametrize("asked", [("x", "w", "m"), ("x", "m"), ("w", "m"), ("x",), ("w",)])
+def test_the_gradients_of_input_and_m_share_a_product(asked):
+    """Two convolutions for three gradients; weighting the patches comes on top of each."""
+    tensors = {
+        "x": torch.randn(2, 4, 6, 6), "w": torch.randn(5, 4, 3, 3), "m": torch.randn(2, 9, 4, 4),
+    }  # fmt: skip
+    for name in asked:
+        tensors[name].requires_grad_()
+    output = ns.ops.similarity_conv2d(tensors["x"], tensors["w"], tensors["m"])
+    with FlopCounterMode(display=False) as counter:
+        output.sum().backward()
+    products, weighting = 2 * 16 * 5 * 4 * 9, 2 * 16 * 4 * 9
+    convolutions = ("x" in asked or "m" in asked) + ("w" in asked)
+    expected = convolutions * products + len(asked) * weighting
+    assert counter.get_total_flops() == 2 * expected

@@ -245,3 +245,11 @@ def test_before_a_dilated_convolution():
         layer.similarity.numbers["diagonal"].copy_(mask.flatten())
     truth = F.conv2d(x * mask, layer.weight, layer.bias, padding=(2, 2), dilation=(2, 1))
     torch.testing.assert_close(layer(x), truth)
+
+
+@pytest.mark.parametrize("structure", ["dilated", "kernel_shape"])
+def test_masks_that_would_lose_their_form_are_not_resized(structure):
+    layer = ns.nn.GlobalSimilarityConv2d(1, 1, 1, structure=structure, size=(3, 3))
+    layer(torch.zeros(1, 1, 3, 3))
+    with pytest.raises(ns.ShapeError, match="expected a map of 3 x 3 positions, got 5 x 5"):
+        layer(torch.zeros(1, 1, 5, 5))

@@ -136,3 +136,13 @@ def test_a_penalty_on_a_kernel_shape_needs_no_trained_predictor():
         model(torch.randn(2, 3, 5, 5))
         ns.similarity_penalty(model, l1=1.0).backward()
     assert similarity.shape_numbers.grad.abs().sum() > 0
+
+
+def test_a_penalty_in_half_precision_is_finite():
+    model = ns.attach(nn.Sequential(nn.Conv2d(2, 2, 3)), ns.StaticSimilarity()).half()
+    next(ns.similarity_parameters(model)).data[0] = 17
+    assert ns.similarity_penalty(model, l1=1e-4).item() == pytest.approx(25e-4, rel=1e-3)
+    many = ns.attach(nn.Sequential(nn.Conv2d(2, 2, 3, padding=1)), ns.DynamicSimilarity()).half()
+    with ns.keep_predictions(many), torch.no_grad():
+        many.eval()(torch.zeros(4, 2, 96, 96, dtype=torch.half))
+        assert ns.similarity_penalty(many, l1=1.0).item() == pytest.approx(9)

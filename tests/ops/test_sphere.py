@@ -213,3 +213,25 @@ def test_the_angle_of_parallel_vectors_has_a_finite_slope(dtype):
     vector = torch.randn(1, 64).to(dtype).requires_grad_()
     sphere_linear(vector, vector.detach(), operator="linear").sum().backward()
     assert vector.grad.isfinite().all()
+
+
+def test_a_sharpness_below_the_floor_can_grow_again():
+    layer = ns.nn.SphereConv2d(2, 3, 3, operator="learnable_sigmoid", sharpness=0.02)
+    layer.sharpness.data.fill_(0.01)
+    layer(torch.randn(2, 2, 5, 5)).sum().backward()
+    assert layer.sharpness.grad != 0
+    with pytest.raises(ns.ShapeError, match=r"learnable sharpness of at least 0\.02, got 0\.01"):
+        ns.nn.SphereConv2d(2, 3, 3, operator="learnable_sigmoid", sharpness=0.01)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: ns.nn.SphereConv2d(3, 4, 3, operator="learnable_sigmoid", sharpness=0.4),
+    lambda: ns.nn.SphereLinear(3, 4, operator="learnable_sigmoid", sharpness=0.4),
+])  # fmt: skip
+def test_a_learnable_sigmoid_of_the_meta_device_starts_like_any_other(make):
+    with torch.device("meta"):
+        layer = make()
+    layer.to_empty(device="cpu")
+    layer.sharpness.data.fill_(float("nan"))
+    layer.reset_parameters()
+    assert layer.sharpness.item() == pytest.approx(0.4)

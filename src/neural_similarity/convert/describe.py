@@ -139,6 +139,9 @@ def _distance(
     for name, similarity in similarities.items():
         if isinstance(similarity, PredictedSimilarity):
             M = predicted.get(f"{layer}.{name}" if layer else name)
+            D = similarity.kernel_shape()
+            if M is not None and D is not None:  # it is part of M, and not predicted
+                M = M * (D if similarity.is_diagonal else D.unsqueeze(-1)).detach()
         else:
             M = similarity.similarity().detach()
         if M is not None:  # a layer that does not run predicts nothing

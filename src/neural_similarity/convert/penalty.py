@@ -48,7 +48,7 @@ def keep_predictions(model: nn.Module) -> Iterator[None]:
 def similarity_penalty(
     model: nn.Module, *, l1: float = 0.0, l2: float = 0.0, orthogonality: float = 0.0
 ) -> Tensor:
-    r"""A term to add to the loss, summed over the active similarity of every layer.
+    r"""A term to add to the loss, summed over the active local similarity of every layer.
 
     .. math:: \lambda_1 \|M\|_1 + \lambda_2 \|M - I\|_F^2
         + \lambda_\perp \|M^\top M - I\|_F^2
@@ -90,7 +90,7 @@ def similarity_penalty(
         if active:
             what = "whose layers kept no M. Call the model within keep_predictions."
         raise AttachError(
-            f"similarity_penalty: expected a model with an active similarity, got one {what}"
+            f"similarity_penalty: expected a model with an active local similarity, got one {what}"
         )
     return torch.stack(terms).sum()
 
@@ -135,15 +135,18 @@ def filter_orthogonality_penalty(model: nn.Module, weight: float = 2e-4) -> Tens
 
 def _penalty(M: Tensor, diagonal: bool, l1: float, l2: float, orthogonality: float) -> Tensor:
     """The sum over all M: ``(*leading, n)`` for diagonals and ``(*leading, n, n)`` for matrices."""
-    if diagonal:
-        identity, product = torch.ones_like(M), M * M
-    else:
-        identity, product = torch.eye(M.shape[-1]).to(M).expand_as(M), M.mT @ M
-    return (
-        l1 * M.abs().sum()
-        + l2 * (M - identity).square().sum()
-        + orthogonality * (product - identity).square().sum()
-    )
+    if M.dtype.itemsize < 4:  # sums of many entries, and squares, would overflow
+        M = M.float()
+    identity = torch.ones_like(M) if diagonal else torch.eye(M.shape[-1]).to(M).expand_as(M)
+    total = M.new_zeros(())
+    if l1:
+        total = total + l1 * M.abs().sum()
+    if l2:
+        total = total + l2 * (M - identity).square().sum()
+    if orthogonality:
+        product = M * M if diagonal else M.mT @ M
+        total = total + orthogonality * (product - identity).square().sum()
+    return total
 
 
 def _check_gradient(similarity: PredictedSimilarity) -> None:

@@ -45,9 +45,9 @@ class GlobalSimilarityConv2d(nn.Conv2d):
     ``"plain_attention"``                   ``G1(X) G2(X)ᵀ``, the appendix's equation
     ======================================  ====================================================
 
-    All but two start as the plain convolution: ``"dilated"`` removes positions by definition, and
-    the M of ``"plain_attention"`` has rank at most C and is quadratic in the input, so no choice of
-    parameters makes it the identity.
+    All but three start as the plain convolution: ``"dilated"``, and ``"sparse"`` with fewer than
+    one entry per row, remove positions by definition, and the M of ``"plain_attention"`` has rank
+    at most C and is quadratic in the input, so no choice of parameters makes it the identity.
 
     Args:
         structure: as above, by name or as a structure object.

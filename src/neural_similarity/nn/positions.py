@@ -13,7 +13,7 @@ from .. import _check, structures
 from .._shapes import same_padding
 from ..errors import ResizedMaskWarning, ShapeError
 from ..ops import mix_positions, position_attention
-from ..structures import Block, Structure
+from ..structures import Block, Diagonal, Structure
 from .dynamic import PredictedSimilarity
 from .predictors import PredictorConfig, Window
 from .structure_parameters import structure_parameters
@@ -44,7 +44,8 @@ class StaticPositions(PositionSimilarity):
     """A learned M for maps of one size, with any of ``ns.structures``; a block is the whole map.
 
     A diagonal is a mask over the map. On a map of another size it is resized bilinearly, with one
-    warning. Every other structure refuses maps of another size.
+    warning. Every other structure refuses maps of another size: a resized mask would not have its
+    form.
     """
 
     def __init__(self, structure: Structure, size: tuple[int, int], where: str) -> None:
@@ -72,8 +73,9 @@ class StaticPositions(PositionSimilarity):
     def similarity(self, input: Tensor) -> Tensor:
         M = self.structure.similarity(dict(self.numbers.items()), self.block)
         size = (input.shape[-2], input.shape[-1])
-        if M.dim() == 2:
+        if not isinstance(self.structure, Diagonal):
             _check.map_size(self.where, size, self.size, self.structure.name)
+        if M.dim() == 2:
             return M
         mask = M.reshape(self.size)
         if size == self.size:
@@ -153,11 +155,11 @@ class SelfAttention2d(PositionSimilarity):
 
     As in `SAGAN (Zhang et al., 2018) <https://arxiv.org/abs/1805.08318>`_.
 
-    .. math:: z = X + \gamma \, V(A X), \qquad A = \mathrm{softmax}(G_1(X) G_2(X)^\top)
+    .. math:: z = X + \gamma \, A \, V(X), \qquad A = \mathrm{softmax}(G_1(X) G_2(X)^\top)
 
     with 1×1 convolutions G1, G2 (C to C/8 channels) and V, and a gain γ that starts at 0, where
-    the layer is the identity. V mixes channels, so M_G is :math:`I + \gamma \, V \otimes A` and no
-    longer block-diagonal.
+    the layer is the identity. If V is linear, M_G is :math:`I + \gamma \, V \otimes A`: V mixes
+    channels, so it is no longer block-diagonal.
 
     Args:
         channels: C of the map.

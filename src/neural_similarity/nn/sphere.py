@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from .. import _check
 from .._shapes import pair
+from ..errors import ShapeError
 from ..ops.sphere import OPERATORS, Normalize, check_choice, sphere_conv2d, sphere_linear
 from ._padding import explicit_padding
 
@@ -43,6 +43,10 @@ class SphereConv2d(nn.Conv2d):
     ) -> None:
         super().__init__(*args, **{"bias": False, **kwargs} if len(args) < 8 else kwargs)
         _set_operator(self, operator, normalize, sharpness)
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        _reset_sharpness(self)
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() == 3:
@@ -85,6 +89,10 @@ class SphereLinear(nn.Linear):
         super().__init__(in_features, out_features, bias, **kwargs)
         _set_operator(self, operator, normalize, sharpness)
 
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        _reset_sharpness(self)
+
     def forward(self, input: Tensor) -> Tensor:
         return sphere_linear(input, self.weight, self.bias, **_operator_options(self))
 
@@ -97,13 +105,26 @@ def _set_operator(layer: Any, operator: str, normalize: Normalize, sharpness: fl
     _check.known_name(where, "operator", operator, (*OPERATORS, "learnable_sigmoid"))
     check_choice(where, operator.removeprefix("learnable_"), normalize, sharpness)
     layer.operator, layer.normalize = operator, normalize
-    start = torch.tensor(float(sharpness), dtype=layer.weight.dtype, device=layer.weight.device)
-    layer.sharpness = nn.Parameter(start) if operator == "learnable_sigmoid" else sharpness
+    layer.start, layer.sharpness = float(sharpness), sharpness
+    if operator == "learnable_sigmoid":
+        if sharpness < _SHARPEST:
+            raise ShapeError(
+                f"{where}: expected a learnable sharpness of at least {_SHARPEST}, got {sharpness}."
+            )
+        layer.sharpness = nn.Parameter(layer.weight.new_empty(()))
+        _reset_sharpness(layer)
+
+
+def _reset_sharpness(layer: Any) -> None:
+    sharpness = getattr(layer, "sharpness", None)  # not there yet in PyTorch's constructor
+    if isinstance(sharpness, Tensor):
+        nn.init.constant_(sharpness, layer.start)
 
 
 def _operator_options(layer: Any) -> dict[str, Any]:
     sharpness = layer.sharpness
     if isinstance(sharpness, Tensor):
-        sharpness = sharpness.clamp(min=_SHARPEST)
+        # A clamp alone has no gradient: a layer that got too sharp would stay so.
+        sharpness = sharpness + (sharpness.clamp(min=_SHARPEST) - sharpness).detach()
     operator = layer.operator.removeprefix("learnable_")
     return {"operator": operator, "normalize": layer.normalize, "sharpness": sharpness}

@@ -107,7 +107,7 @@ def position_attention(
     Cost in multiply-adds per sample, with L = H·W: ``2·L·C·D`` without softmax, as
     :math:`G_1 (G_2^\top X)`; ``L²·(C + D)`` with it, or ``2·L²·max(C, D)`` if L > 4·C.
     Memory grows with L: an M larger than four maps is never formed, except for second derivatives
-    of the softmax.
+    of the softmax, and within ``torch.func``.
 
     Example:
         >>> (query, key), value = torch.randn(2, 2, 3, 8, 6), torch.ones(2, 5, 8, 6)

@@ -29,4 +29,8 @@ def backward_operations(
 ) -> int:
     """Of those gradients that the mask, the last of the settings, asks for."""
     mask: Sequence[bool] = settings[-1]
-    return sum(mask) * forward_operations(input, weight, similarity, out_shape=grad_output)
+    N, O, P, Q = grad_output
+    products = 2 * N * P * Q * O * weight[1] * weight[2] * weight[3]
+    whole = forward_operations(input, weight, similarity, out_shape=grad_output)
+    # The gradients of the input and of M share one product with the kernels.
+    return ((mask[0] or mask[2]) + mask[1]) * products + sum(mask) * (whole - products)
