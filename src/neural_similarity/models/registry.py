@@ -95,9 +95,9 @@ def create_model(
     """
     _check.known_name("create_model", "name", name, _REGISTRY)
     make, config = _REGISTRY[name], _similarity(similarity)
-    _check_options(name, make, options)
     if image_size is not None:
         options["image_size"] = image_size
+    _check_options(name, make, options)
     arguments = {"num_classes": num_classes, "in_channels": in_channels, **options}
     weights = _known_weights(name) if pretrained else None
     advice = "Use smaller options, a smaller image_size or a smaller predictor"
@@ -154,6 +154,10 @@ def _check_options(name: str, make: Callable[..., nn.Module], options: dict[str,
     parameters = signature(make).parameters
     if any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values()):
         return
-    choices = set(parameters) - {"num_classes", "in_channels", "image_size"}
+    choices = set(parameters) - {"num_classes", "in_channels"}
     for option in options:
+        if not choices:
+            raise UnknownNameError(
+                f"create_model({name!r}): expected no options, got {option!r}. Leave it out."
+            )
         _check.known_name(f"create_model({name!r})", "an option", option, choices)

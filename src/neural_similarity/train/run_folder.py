@@ -114,8 +114,8 @@ class RunFolder(Generic[_Config]):
         if not file.is_file():
             _check_not_adapted(path, COMMANDS[kind])
             raise RunError(
-                f"{path}: expected a run, got a folder without config.json. `{COMMANDS[kind]} "
-                f"--out {path}` makes one."
+                f"{path}: expected a run, got a folder without config.json. Name the folder that "
+                f"`{COMMANDS[kind]} --out` wrote."
             )
         settings = read_object(file)
         check_kind(path, "a run", {"kind": "train", **settings}, kind)
