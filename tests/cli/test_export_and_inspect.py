@@ -8,6 +8,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 from support.command import nsl, one_line
+from support.fake_data import write_image, write_photos
 
 from neural_similarity.fewshot import FewShotConfig, FewShotRun, train_method
 from neural_similarity.train import Run, TrainConfig, train
@@ -203,3 +204,17 @@ def test_help_teaches(command, run):
     assert done.code == 0
     assert f"\n    nsl {command} runs/static\n" in done.out
     assert "--force" in done.out
+
+
+def test_photographs_are_exported_with_their_crop_and_after_the_data_changed(run, tmp_path):
+    photos = write_photos(tmp_path / "photos", each=5)
+    settings = ("--steps", "1", "--batch-size", "4", "--set", "image_size=16")
+    data = ("--data", "imagefolder", "--data-dir", photos, "--set", "options.width=4")
+    assert run("train", *data, *settings, "--out", "own").code == 0
+    write_image(photos / "cat" / "new.png")
+    done = run("export", "own", "--format", "torch-export")
+    assert done.code == 0, done.err
+    extra = {"metadata.json": ""}
+    torch.export.load(tmp_path / "own" / "model.pt2", extra_files=extra)
+    metadata = json.loads(extra["metadata.json"])
+    assert float(metadata["crop"]) == 0.875

@@ -12,7 +12,14 @@ from PIL import Image
 from support.fake_data import write_image, write_photos
 
 import neural_similarity as ns
-from neural_similarity.data import FolderSet, MemorySet, folders, images, load_dataset
+from neural_similarity.data import (
+    FolderSet,
+    MemorySet,
+    folders,
+    images,
+    load_dataset,
+    split_validation,
+)
 from neural_similarity.data.folders import files_below
 from neural_similarity.data.image_sets import IMAGENET_STATISTICS
 from neural_similarity.data.images import decode_error
@@ -312,22 +319,34 @@ def test_reading_stops_at_the_first_damaged_file(tmp_path, monkeypatch):
         images.read_images(paths, 5, "reading")
 
 
-def test_copies_are_on_one_side_of_the_division(tmp_path, caplog):
+def test_copies_are_on_one_side_of_the_division(tmp_path):
     photos = write_photos(tmp_path / "photos", each=10)
+    alone = load_dataset("imagefolder", "train", photos)
     for path in sorted(photos.rglob("*.*")):
         shutil.copy(path, path.with_name(f"{path.stem} (1){path.suffix}"))
-    with caplog.at_level(logging.WARNING, "neural_similarity"):
-        training, test = (load_dataset("imagefolder", s, photos) for s in ("train", "test"))
-    trained = {path.read_bytes() for path in training.paths}
-    assert not any(path.read_bytes() in trained for path in test.paths)
-    assert len(training) + len(test) == 40
-    assert "image(s) are copies of training images and are used for training" in caplog.text
+    training, test = (load_dataset("imagefolder", s, photos) for s in ("train", "test"))
+    assert training.labels.bincount().tolist() == [16, 16]
+    assert test.labels.bincount().tolist() == [4, 4]
+    assert set(alone.files) <= set(training.files), "as if each picture came once"
+    rest, held_out = split_validation(training, 0.25, 1)
+    for ours, others in ((training, test), (rest, held_out)):
+        known = {path.read_bytes() for path in ours.paths}
+        assert not any(path.read_bytes() in known for path in others.paths)
+    assert len(held_out) == 8
+    original = training.fingerprint
+    changed = next(path for path in test.paths if " (1)" in path.name)
+    content = bytearray(changed.read_bytes())
+    content[-1] ^= 1  # of the same size, and no copy any more
+    changed.write_bytes(content)
+    assert load_dataset("imagefolder", "train", photos).fingerprint != original
 
 
 def test_training_and_validation_images_of_imagenet_are_in_one_folder(tmp_path):
     write_photos(tmp_path / "imagenet" / "train", ("a", "b"))
     write_photos(tmp_path / "val", ("b",))
-    with pytest.raises(ns.DataError, match=r"expected 'val' beside .*imagenet.train, got it in"):
+    with pytest.raises(
+        ns.DataError, match=r"expected 'val' and 'train' in one folder, got .* Move one"
+    ):
         load_dataset("imagenet", "val", tmp_path)
     write_photos(tmp_path / "imagenet" / "val", ("b",))
     assert load_dataset("imagenet", "val", tmp_path).labels.unique().tolist() == [1]

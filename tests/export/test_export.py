@@ -142,7 +142,7 @@ class Outside(nn.Module):
     [
         (TooSubtle(), r"to give the model's scores, got a relative difference of 1.0e\+00 on a "),
         (Outside(), "expected a network that torch-export can express, got"),
-        (nn.LSTM(3, 4), "a tuple of tensors, got tuple. Wrap it"),
+        (nn.LSTM(3, 4), "a tuple of tensors, got tuple inside a tuple"),
         (nn.Flatten().half(), None),
     ],
 )
@@ -297,7 +297,7 @@ class Returning(nn.Module):
     [
         (lambda x: {"a": x}, ["a"], "returns a tensor or a tuple of tensors, got dict. Wrap it"),
         (lambda x: [x], ["a"], "a tuple of tensors, got list. Wrap it in a module that returns"),
-        (lambda x: torch.return_types.max((x, x)), ["a", "b"], "a tuple of tensors, got max"),
+        (lambda x: (x, (x, x)), ["a", "b"], "got tuple inside a tuple. Wrap it in a module that"),
         (lambda x: x.half(), ["a"], r"float32 or float64, got torch.float16. Convert it with"),
         (lambda x: x, "scores", r"expected outputs to be a list of names, got 'scores'. For one:"),
         (lambda x: (x, x), ["image", "b"], r"different names for all .* got \['image'\] twice"),

@@ -209,7 +209,7 @@ def test_a_tap_exactly_at_the_threshold_is_off():
 
 @pytest.mark.parametrize("name", STRUCTURES)
 @pytest.mark.parametrize("block", [BLOCK, Block((5, 3), channels=2)])
-def test_the_bound_on_numbers_holds(name, block):
+def test_the_bound_on_parameters_holds(name, block):
     structure = STRUCTURES[name]
     count = sum(start.numel() for start in structure.initial(block).values())
     assert count <= structure.most_parameters(block)

@@ -107,10 +107,12 @@ def test_a_run_among_its_images_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ns.RunError, match=r"expected a folder outside .*, got one inside"):
         train(config, tmp_path / "data" / "runs" / "one")
     assert sorted(p.name for p in (tmp_path / "data").iterdir()) == ["cat", "dog"]
-    for part in ("train", "test"):
-        add_images(tmp_path / "split" / part, 3)
-    beside = {**config.to_dict(), "data_dir": str(tmp_path / "split")}
-    run = train(TrainConfig.from_dict(beside), tmp_path / "split" / "runs" / "one")
+    add_images(tmp_path / "split" / "train", 3)
+    config = TrainConfig.from_dict({**config.to_dict(), "data_dir": str(tmp_path / "split")})
+    with pytest.raises(ns.RunError, match=r"expected a folder outside .*, got one inside"):
+        train(config, tmp_path / "split" / "runs" / "one")
+    add_images(tmp_path / "split" / "test", 3)
+    run = train(config, tmp_path / "split" / "runs" / "one")
     assert len(run.test_set()) == 6
 
 
@@ -120,7 +122,7 @@ def test_folders_that_are_surely_a_mistake(tmp_path, caplog):
         trained(tmp_path, data_dir=str(tmp_path / "nest"))
     for part in ("Train", "Test"):
         add_images(tmp_path / "capitals" / part, 3)
-    with pytest.raises(ns.DataError, match=r"in lower case, got Test, Train\. Rename them"):
+    with pytest.raises(ns.DataError, match=r"names of the splits .* got Test, Train\. Rename"):
         trained(tmp_path, data_dir=str(tmp_path / "capitals"))
     add_images(tmp_path / "data")
     add_image(tmp_path / "data", 77)

@@ -39,8 +39,6 @@ def export(
     """
     from .. import _check
     from ..convert import trainable_summary
-    from ..data import FolderSet
-    from ..data.images import SEEN_SHARE
     from ..export import FORMATS, export_model
     from ..train import Run
 
@@ -50,13 +48,12 @@ def export(
     model = opened_run.load_model(which)
     images = opened_run.example()
     mean, std = opened_run.normalisation()
-    is_cropped = isinstance(opened_run.test_set(), FolderSet)  # see FolderLoader
     metadata = {
         "classes": list(opened_run.classes()),
         "input_size": list(images.shape[1:]),
         "mean": list(mean),
         "std": list(std),
-        "crop": SEEN_SHARE if is_cropped else 1.0,
+        "crop": opened_run.shown_share(),
         "interpolation": "bilinear",
         "model": opened_run.config.model,
     }

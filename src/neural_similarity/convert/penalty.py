@@ -138,7 +138,7 @@ def _penalty(M: Tensor, diagonal: bool, l1: float, l2: float, orthogonality: flo
     if M.dtype.itemsize < 4:  # sums of many entries, and squares, would overflow
         M = M.float()
     identity = torch.ones_like(M) if diagonal else torch.eye(M.shape[-1]).to(M).expand_as(M)
-    total = M.new_zeros(())
+    total = 0 * M.sum()  # a schedule may begin with weights of zero
     if l1:
         total = total + l1 * M.abs().sum()
     if l2:

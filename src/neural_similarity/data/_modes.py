@@ -17,11 +17,11 @@ _SIXTEEN_BITS = ("PNG", "PPM")
 
 
 def in_colour(
-    image: Image.Image, file_format: str | None, grey: tuple[int, bool] = (16, False)
+    image: Image.Image, file_format: str | None, bits: int = 16, zero_is_white: bool = False
 ) -> Image.Image:
     """The image in mode RGB, on white where it is transparent: invisible colours are ignored.
 
-    ``grey`` are the bits of grey values in mode I;16, and whether zero is white.
+    ``bits`` and ``zero_is_white`` describe grey values in mode I;16.
 
     Grey values with more than 8 bits are scaled by their range: floating-point numbers from 0 to 1
     or from 0 to 255, integers of 8 or 16 bits. Other ranges raise a ValueError.
@@ -32,13 +32,12 @@ def in_colour(
         sixteen = image.mode != "I" or file_format in _SIXTEEN_BITS
         values = np.asarray(image)
         if image.mode.startswith("I;16"):  # Pillow leaves 12 bits as they are, and their sense
-            bits, zero_is_white = grey
             values = values << max(0, 16 - bits)
             values = ~values if zero_is_white else values
-        bytes_, invisible = _in_8_bits(values, sixteen), image.info.get("transparency")
+        grey, invisible = _in_8_bits(values, sixteen), image.info.get("transparency")
         if isinstance(invisible, int):  # one transparent value
-            bytes_ = np.where(values == invisible, np.uint8(255), bytes_)
-        return Image.fromarray(bytes_).convert("RGB")
+            grey = np.where(values == invisible, np.uint8(255), grey)
+        return Image.fromarray(grey).convert("RGB")
     if _may_be_transparent(image):
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

@@ -6,30 +6,54 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from ._cache import cached_json, key_of
+from .images import in_threads
 
-__all__ = ["identical_files"]
+__all__ = ["groups_of_copies"]
+
+_BEGINNING = 1 << 16
 
 
-def identical_files(root: Path, files: Sequence[str]) -> list[list[str]]:
-    """Groups of files with the same content, by name; only files of equal size are read.
+def groups_of_copies(root: Path, files: Sequence[str]) -> Tensor:
+    """Group numbers ``(N,)``: files with the same content have the same number.
 
-    The result is cached until the name, the size or the modification time of a file changes.
+    Of files of equal size the beginnings are compared, and of those with equal beginnings the whole
+    content. The result is cached until the name, the size or the modification time of a file
+    changes.
     """
-    by_size: dict[int, list[str]] = {}
-    stats = [(root / name).stat() for name in files]
-    for name, stat in zip(files, stats, strict=True):
-        by_size.setdefault(stat.st_size, []).append(name)
-    candidates = [names for names in by_size.values() if len(names) > 1]
-    if not candidates:
-        return []
+    paths = [root / name for name in files]
+    stats = [path.stat() for path in paths]
+    known = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(files, stats, strict=True)]
 
     def compare() -> list[list[str]]:
-        groups: dict[bytes, list[str]] = {}
-        for name in (name for names in candidates for name in names):
-            with (root / name).open("rb") as file:
-                groups.setdefault(hashlib.file_digest(file, "sha256").digest(), []).append(name)
-        return [names for names in groups.values() if len(names) > 1]
+        sizes: dict[int, list[int]] = {}
+        for row, stat in enumerate(stats):
+            sizes.setdefault(stat.st_size, []).append(row)
+        alike = list(sizes.values())
+        for digest in (_digest_of_beginning, _digest):
+            rows = [row for group in alike if len(group) > 1 for row in group]
+            digests = in_threads(digest, [paths[row] for row in rows], f"comparing {root}")
+            found: dict[tuple[int, str], list[int]] = {}
+            for row, content in zip(rows, digests, strict=True):
+                found.setdefault((stats[row].st_size, content), []).append(row)
+            alike = list(found.values())
+        return [[str(row) for row in group] for group in alike if len(group) > 1]
 
-    known = [(n, s.st_size, s.st_mtime_ns) for n, s in zip(files, stats, strict=True)]
-    return cached_json("copies", key_of((str(root.resolve()), known)), compare)
+    groups = torch.arange(len(files))
+    for group in cached_json("copies", key_of((str(root.resolve()), known)), compare):
+        rows = [int(row) for row in group]
+        groups[rows] = min(rows)
+    return groups
+
+
+def _digest_of_beginning(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.sha256(file.read(_BEGINNING)).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

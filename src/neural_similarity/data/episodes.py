@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import _check
 from ..errors import DataError
-from .loader import whole
+from .loader import whole_number
 
 __all__ = ["EpisodeBatch", "Episodes"]
 
@@ -110,7 +110,9 @@ class Episodes:
         return digest.hexdigest()[:12]
 
     def _draw(self, number: int, images: NDArray[np.int64], classes: NDArray[np.int64]) -> None:
-        digest = hashlib.sha256(repr((whole(self.seed), "episode", number)).encode()).digest()
+        digest = hashlib.sha256(
+            repr((whole_number(self.seed), "episode", number)).encode()
+        ).digest()
         generator = np.random.PCG64(int.from_bytes(digest, "little"))
         labels = list(self._members)
         for way, index in enumerate(_some(generator, len(labels), self.n_way)):

@@ -187,8 +187,8 @@ def is_split(folder: Path) -> bool:
     if "train" in lower and "train" not in names and SPLITS & (lower.keys() - {"train"}):
         splits = ", ".join(sorted(lower[name] for name in lower.keys() & SPLITS))
         raise DataError(
-            f"{folder}: expected the folders of a data set that is already split in lower case, "
-            f"got {splits}. Rename them."
+            f"{folder}: expected lower-case names of the splits of a data set, got {splits}. "
+            f"Rename them."
         )
     if "train" not in names or not folder_names(folder / "train"):
         return False

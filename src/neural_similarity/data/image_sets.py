@@ -150,6 +150,8 @@ class FolderSet:
             would take longer than an epoch), and of which files are skipped: the division into
             training and test images depends on it.
         skipped: files that were skipped because they cannot be decoded.
+        groups: ``(N,)``, the same number for files with the same content, which
+            :func:`split_validation` keeps on one side; None if there are none, or none were sought.
     """
 
     name: str
@@ -160,6 +162,7 @@ class FolderSet:
     image_size: tuple[int, int]
     fingerprint: str
     skipped: tuple[Skipped, ...] = ()
+    groups: Tensor | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_labels(f"FolderSet {self.name!r}", self.labels, len(self.files), len(self.classes))
@@ -184,7 +187,8 @@ class FolderSet:
         """The images at ``indices``, in that order, or those of a mask, with the same classes."""
         rows = _rows(indices, len(self))
         files = tuple(self.files[i] for i in rows.tolist())
-        return replace(self, files=files, labels=self.labels[rows])
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(self, files=files, labels=self.labels[rows], groups=groups)
 
     def statistics(self) -> Statistics:
         """ImageNet's constants, for all images.

@@ -156,7 +156,7 @@ def upright(image: Image.Image) -> Image.Image:
     turn = _TURNS.get(image.getexif().get(_ORIENTATION, 1))
     # PIL.ImageOps.exif_transpose also writes the EXIF data again, and fails where a tag is wrong.
     turned = image if turn is None else image.transpose(Image.Transpose[turn])
-    done = in_colour(turned, image.format, _grey_bits(image))
+    done = in_colour(turned, image.format, *_grey_bits(image))
     done.info = {}  # its EXIF data would turn it again
     done.getexif().clear()
     return done

@@ -31,7 +31,7 @@ __all__ = [
     "normalise",
     "split_validation",
     "train_loader",
-    "whole",
+    "whole_number",
 ]
 
 Batch = tuple[Tensor, Tensor]
@@ -123,7 +123,8 @@ def split_validation(
 ) -> tuple[ImageSet, ImageSet]:
     """Hold out ``fraction`` of every class for validation; returns the rest and the held-out part.
 
-    Every class with two images or more is in both. The same seed gives the same parts.
+    Every class with two images or more is in both. The same seed gives the same parts. Copies of an
+    image, where a data set knows them, stay together: they count as one.
 
     Example:
         >>> from neural_similarity.data import load_dataset
@@ -137,16 +138,29 @@ def split_validation(
             f"It is the share of every class that is held out."
         )
     generator = generator_of(seed, "validation")
+    groups = getattr(dataset, "groups", None)
+    groups = torch.arange(len(dataset)) if groups is None else groups
     held_out = torch.zeros(len(dataset), dtype=torch.bool)
+    first = _first_of_each(groups)
     for label in range(dataset.num_classes):
-        members = (dataset.labels == label).nonzero().flatten()
+        members = (first & (dataset.labels == label)).nonzero().flatten()
         shuffled = members[torch.randperm(len(members), generator=generator)]
         count = round(fraction * len(members))
         if len(members) >= 2:
             count = min(max(count, 1), len(members) - 1)
         held_out[shuffled[:count]] = True
+    held_out = torch.isin(groups, groups[held_out])
     parts = [mask.nonzero().flatten() for mask in (~held_out, held_out)]
     return dataset.subset(parts[0]), dataset.subset(parts[1])
+
+
+def _first_of_each(groups: Tensor) -> Tensor:
+    """A mask of the first member of every group."""
+    seen, first = set[int](), []
+    for number in groups.tolist():
+        first.append(number not in seen)
+        seen.add(number)
+    return torch.tensor(first, dtype=torch.bool)
 
 
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
@@ -291,7 +305,10 @@ def _loader(
             f"Use 1 for a channel that is constant."
         )
     if not all(map(math.isfinite, mean)):
-        raise DataError(f"{where}: expected finite mean, got {tuple(mean)}.")
+        raise DataError(
+            f"{where}: expected finite mean, got {tuple(mean)}. Use the statistics() of the data "
+            f"set."
+        )
     means, deviations = (torch.tensor(values, dtype=torch.float32) for values in (mean, std))
     if isinstance(dataset, FolderSet):
         from .streaming import FolderLoader
@@ -312,14 +329,17 @@ def _check_ranks(where: str, batch_size: int, rank: int, world_size: int) -> Non
 
 def generator_of(seed: int, *what: str | int) -> torch.Generator:
     """A generator that depends on the seed and on ``what``: a purpose, an epoch, a batch."""
-    parts = (part if isinstance(part, str) else whole(part) for part in (seed, *what))
+    parts = (part if isinstance(part, str) else whole_number(part) for part in (seed, *what))
     digest = hashlib.sha256(repr(tuple(parts)).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
 
 
-def whole(value: SupportsIndex) -> int:
+def whole_number(value: SupportsIndex) -> int:
     """A whole number as Python's own: NumPy's would give other random numbers."""
     try:
         return operator.index(value)
     except TypeError as error:
-        raise DataError(f"expected a whole number as seed or epoch, got {value!r}.") from error
+        raise DataError(
+            f"loader: expected a whole number as seed or epoch, got {value!r}. Others would give "
+            f"other random numbers on other machines."
+        ) from error

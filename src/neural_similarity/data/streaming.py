@@ -93,7 +93,7 @@ class FolderLoader:
             try:
                 result = next(results, None)
             except RuntimeError as error:
-                if "DataLoader worker" not in str(error):
+                if "DataLoader worker (pid" not in str(error):
                     raise
                 self.close()
                 raise DataError(

@@ -176,12 +176,13 @@ def _outputs_of(model: nn.Module, batch: tuple[Tensor, ...], count: int) -> list
     """What the model returns in evaluation mode; every module keeps its mode afterwards."""
     with evaluation(model), torch.no_grad():
         returned = model(*batch)
-    tensors = list(returned) if type(returned) is tuple else [returned]
+    tensors = list(returned) if isinstance(returned, tuple) else [returned]
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
+            inside = " inside a tuple" if isinstance(returned, tuple) else ""
             raise ExportError(
                 f"export: expected a model that returns a tensor or a tuple of tensors, got "
-                f"{type(tensor).__name__}. Wrap it in a module that returns a tuple."
+                f"{type(tensor).__name__}{inside}. Wrap it in a module that returns a tuple."
             )
         if tensor.dtype not in _TOLERANCE:
             raise ExportError(

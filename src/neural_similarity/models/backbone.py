@@ -144,8 +144,8 @@ def draw_from_he(
     """Draw new weights for these layers from the normal distribution of `He et al., 2015
     <https://arxiv.org/abs/1502.01852>`_.
 
-    Similarities that came with ``conv_layer``, layers inside it, and weights that are computed from
-    others keep their initial values.
+    Similarities that came with ``conv_layer``, layers inside a convolution, and weights that are
+    computed from others keep their initial values.
     """
     inside = predictor_modules(model)
     for module in model.modules():

@@ -157,7 +157,8 @@ def _check_options(name: str, make: Callable[..., nn.Module], options: dict[str,
     choices = set(parameters) - {"num_classes", "in_channels"}
     for option in options:
         if not choices:
+            what = "Let its function take it" if option == "image_size" else "Leave it out"
             raise UnknownNameError(
-                f"create_model({name!r}): expected no options, got {option!r}. Leave it out."
+                f"create_model({name!r}): expected no options, got {option!r}. {what}."
             )
         _check.known_name(f"create_model({name!r})", "an option", option, choices)

@@ -13,7 +13,7 @@ from .. import _check, structures
 from .._shapes import same_padding
 from ..errors import ResizedMaskWarning, ShapeError
 from ..ops import mix_positions, position_attention
-from ..structures import Block, Diagonal, Structure
+from ..structures import Block, Dilated, KernelShape, Structure
 from .dynamic import PredictedSimilarity
 from .predictors import PredictorConfig, Window
 from .structure_parameters import structure_parameters
@@ -44,8 +44,8 @@ class StaticPositions(PositionSimilarity):
     """A learned M for maps of one size, with any of ``ns.structures``; a block is the whole map.
 
     A diagonal is a mask over the map. On a map of another size it is resized bilinearly, with one
-    warning. Every other structure refuses maps of another size: a resized mask would not have its
-    form.
+    warning. Matrices, ``dilated`` and ``kernel_shape`` refuse maps of another size: a resized mask
+    would not have their form.
     """
 
     def __init__(self, structure: Structure, size: tuple[int, int], where: str) -> None:
@@ -73,7 +73,7 @@ class StaticPositions(PositionSimilarity):
     def similarity(self, input: Tensor) -> Tensor:
         M = self.structure.similarity(dict(self.numbers.items()), self.block)
         size = (input.shape[-2], input.shape[-1])
-        if not isinstance(self.structure, Diagonal):
+        if isinstance(self.structure, Dilated | KernelShape) or M.dim() == 2:
             _check.map_size(self.where, size, self.size, self.structure.name)
         if M.dim() == 2:
             return M

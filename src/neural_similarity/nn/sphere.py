@@ -105,11 +105,12 @@ def _set_operator(layer: Any, operator: str, normalize: Normalize, sharpness: fl
     _check.known_name(where, "operator", operator, (*OPERATORS, "learnable_sigmoid"))
     check_choice(where, operator.removeprefix("learnable_"), normalize, sharpness)
     layer.operator, layer.normalize = operator, normalize
-    layer.start, layer.sharpness = float(sharpness), sharpness
+    layer.initial_sharpness, layer.sharpness = float(sharpness), sharpness
     if operator == "learnable_sigmoid":
         if sharpness < _SHARPEST:
             raise ShapeError(
-                f"{where}: expected a learnable sharpness of at least {_SHARPEST}, got {sharpness}."
+                f"{where}: expected a learnable sharpness of at least {_SHARPEST}, got "
+                f"{sharpness}. It would not be a sigmoid. Use {_SHARPEST}, or operator 'sigmoid'."
             )
         layer.sharpness = nn.Parameter(layer.weight.new_empty(()))
         _reset_sharpness(layer)
@@ -118,7 +119,7 @@ def _set_operator(layer: Any, operator: str, normalize: Normalize, sharpness: fl
 def _reset_sharpness(layer: Any) -> None:
     sharpness = getattr(layer, "sharpness", None)  # not there yet in PyTorch's constructor
     if isinstance(sharpness, Tensor):
-        nn.init.constant_(sharpness, layer.start)
+        nn.init.constant_(sharpness, layer.initial_sharpness)
 
 
 def _operator_options(layer: Any) -> dict[str, Any]:

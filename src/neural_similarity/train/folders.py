@@ -11,7 +11,7 @@ from typing import Any
 from .._io import alone_in, foreign_entries, has_writers, locked, settle, whole_folder
 from .._json import read_json
 from ..data import data_directory
-from ..data.folders import check_outside, is_split
+from ..data.folders import SPLITS, check_outside, folder_names
 from ..errors import RunError
 from .settings import Settings
 
@@ -170,7 +170,8 @@ def check_outside_images(folder: Path, config: Settings) -> None:
     """Raise if a new run would be among the images that it is trained on, as a class."""
     if config.data == "imagefolder":
         images = data_directory(config.data_dir)
-        if images.is_dir() and not is_split(images):
+        others = SPLITS - {"train"}  # with only train/, pictures of a run could pass for a class
+        if images.is_dir() and others.isdisjoint(folder_names(images)):
             check_outside(folder, images)
 
 

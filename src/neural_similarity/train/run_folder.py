@@ -24,7 +24,8 @@ from torch import Tensor
 from .. import _check
 from .._io import write_file
 from .._json import Side, build, read_json
-from ..data import ImageSet, eval_loader
+from ..data import FolderSet, ImageSet, eval_loader
+from ..data.images import SEEN_SHARE
 from ..errors import RunError
 from .checkpoint import disk_errors, write_atomically
 from .commit import UNKNOWN
@@ -217,6 +218,10 @@ class RunFolder(Generic[_Config]):
         loader = eval_loader(self._images(), count, mean=mean, std=std)
         images, _ = next(iter(loader.epoch(0)))
         return images
+
+    def shown_share(self) -> float:
+        """The share of the shorter side that evaluation shows of an image."""
+        return SEEN_SHARE if isinstance(self._images(), FolderSet) else 1.0  # see FolderLoader
 
     def _images(self) -> ImageSet:
         """The images to test with."""

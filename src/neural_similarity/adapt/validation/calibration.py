@@ -120,8 +120,8 @@ def temperature(scores: Tensor, labels: Tensor) -> float:
     """The divisor of scores for which their softmax matches how often predictions are correct.
 
     One pseudo-image, with equal weight for every class, keeps it above zero if all are correct. It
-    is a power of the fourth root of two, at most 256 times larger or smaller than the mean lead of
-    the highest score over the mean of an image's scores.
+    is a power of the fourth root of two, up to about 256 times larger or smaller than the mean lead
+    of the highest score over the mean of an image's scores.
     """
     lead = (scores.amax(1) - scores.mean(1)).mean() if len(scores) else scores.new_zeros(())
     if not lead > 0:

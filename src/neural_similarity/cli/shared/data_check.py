@@ -12,6 +12,7 @@ from ... import _check
 from ...data import FolderSet, ImageSet, data_directory, dataset_info, list_datasets, load_dataset
 from ...data.fetching.get import find, verify
 from ...data.fetching.sources import SOURCES
+from ...data.folders import is_split
 from ...errors import DataError
 from ...plot.contact_sheet import draw_contact_sheet
 from .printing import print_line
@@ -38,9 +39,11 @@ def check_data(
     target = _sheet(name, sheet, force)
     datasets: dict[str, ImageSet] = {}
     first_error: DataError | None = None
-    for split in splits:
+    for number, split in enumerate(splits):
+        # Both parts of a folder that is divided here have the same files.
+        fresh = number == 0 or name != "imagefolder" or is_split(root)
         try:
-            datasets[split] = load_dataset(name, split, root, strict=strict, fresh=True)
+            datasets[split] = load_dataset(name, split, root, strict=strict, fresh=fresh)
         except DataError as error:  # raised after the other splits are printed
             first_error = first_error or error
     empty = _print(name, root, datasets) if datasets else []

@@ -91,7 +91,8 @@ def _locked(part: Path) -> FileIO:
 
 def _open_plain(path: str, flags: int) -> int:
     """Open a file without following a link, and without waiting for the other end of a pipe."""
-    handle = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    more = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    handle = os.open(path, flags | more, 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, "not a plain file")

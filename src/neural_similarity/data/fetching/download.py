@@ -234,7 +234,7 @@ def _receive(
         while chunk := _read(response):
             if size is not None and offset + len(chunk) > size:
                 file.truncate(0)
-                _refuse_size(url, target, response.headers, offset + len(chunk), size)
+                _refuse_size(url, target, response.headers, None, size)
             with writing("fetch", target):
                 append(file, chunk)
             offset += len(chunk)
@@ -308,7 +308,7 @@ def _check_size(
 def _check_kind(url: str, target: Path, response: Any) -> None:
     """Raise if a server sends a page in place of the rest of a file."""
     kind = response.headers.get_content_type()
-    if response.status not in (200, 206) or kind == "text/html":
+    if response.status not in (None, 200, 206) or kind == "text/html":
         raise FetchError(
             f"fetch: expected the rest of {url}, got HTTP {response.status} ({kind}). A proxy "
             f"probably sent a page of its own. Open the address in a browser and "
@@ -316,9 +316,12 @@ def _check_kind(url: str, target: Path, response: Any) -> None:
         )
 
 
-def _refuse_size(url: str, target: Path, headers: Message, total: int, size: int) -> NoReturn:
+def _refuse_size(
+    url: str, target: Path, headers: Message, total: int | None, size: int
+) -> NoReturn:
+    got = "more" if total is None else f"{total:,}"
     raise FetchError(
-        f"fetch: expected {size:,} bytes at {url}, got {total:,} ({headers.get_content_type()}). "
+        f"fetch: expected {size:,} bytes at {url}, got {got} ({headers.get_content_type()}). "
         f"The server sent another file, or a proxy sent a page of its own. Open the address in a "
         f"browser and {_by_hand(target)}."
     )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-from typing import cast
+from dataclasses import replace
 
-import torch
-
+from .._cache import key_of
 from ..augment import Augment
-from ..copies import identical_files
+from ..copies import groups_of_copies
 from ..folders import class_folders, is_split, read_folder, read_split, report_beside
 from ..image_sets import FolderSet, ImageSet
 from ..loader import split_validation
@@ -17,7 +15,6 @@ from ..registry import DatasetInfo, Request, register_dataset
 
 __all__ = ["INFO"]
 
-_LOGGER = logging.getLogger("neural_similarity")
 _DIVISION = 0.2, 0  # the share of test images, and the seed
 
 INFO = DatasetInfo(
@@ -41,7 +38,7 @@ def _load_imagefolder(request: Request) -> ImageSet:
         names = ("test", "val") if request.split == "test" else (request.split,)
         for name in names:
             if (root / name).is_dir():
-                return read_split(request, root, name, side)
+                return _with_copies(read_split(request, root, name, side))
         places = " or ".join(str(root / name) for name in names)
         raise missing(INFO, f"expected {places} beside {root / 'train'}, got none")
     if request.split == "val":
@@ -55,25 +52,18 @@ def _load_imagefolder(request: Request) -> ImageSet:
     everything = read_folder(
         INFO, root, class_folders(INFO, root), side, strict=request.strict, fresh=request.fresh
     )
-    training, test = _without_copies(everything)
+    training, test = split_validation(_with_copies(everything), *_DIVISION)
     return training if request.split == "train" else test
 
 
-def _without_copies(everything: FolderSet) -> tuple[FolderSet, FolderSet]:
-    """Training and test images; copies of training images are training images too."""
-    training = cast(FolderSet, split_validation(everything, *_DIVISION)[0])
-    trained, moved = set(training.files), set[str]()
-    for names in identical_files(everything.root, everything.files):
-        if not trained.isdisjoint(names):
-            moved |= set(names) - trained
-    if moved:
-        _LOGGER.warning(
-            "neural_similarity: %s: %d image(s) are copies of training images and are used for "
-            "training, not for test; the first is %r.",
-            everything.root, len(moved), min(moved),
-        )  # fmt: skip
-    of_training = torch.tensor([n in trained or n in moved for n in everything.files])
-    return everything.subset(of_training), everything.subset(~of_training)
+def _with_copies(dataset: FolderSet) -> FolderSet:
+    """The set with its groups of copies, on which divisions depend; so does the fingerprint."""
+    groups = groups_of_copies(dataset.root, dataset.files)
+    copies = groups.unique(return_counts=True)[1].max() > 1 if len(groups) else False
+    if not copies:
+        return dataset
+    content = key_of((dataset.fingerprint, groups.tolist()))[:12]
+    return replace(dataset, groups=groups, fingerprint=content)
 
 
 register_dataset(INFO, _load_imagefolder)

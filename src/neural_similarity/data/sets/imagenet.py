@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...errors import DataError
 from ..augment import Augment
 from ..folders import read_split
 from ..image_sets import ImageSet
@@ -31,8 +32,10 @@ def _load_imagenet(request: Request) -> ImageSet:
     with_train = [root for root in roots if (root / "train").is_dir()]
     root = next(iter([root for root in with_split if root in with_train] or with_split), None)
     if root is not None and with_train and root not in with_train:
-        raise missing(
-            INFO, f"expected {request.split!r} beside {with_train[0] / 'train'}, got it in {root}"
+        raise DataError(
+            f"{INFO.name}: expected {request.split!r} and 'train' in one folder, got "
+            f"{root / request.split} and {with_train[0] / 'train'}. Labels would not fit. Move one "
+            f"of them beside the other."
         )
     if root is None:
         places = " or ".join(str(root / request.split) for root in roots)

@@ -98,9 +98,10 @@ def _dual_of_least_error(
 ) -> Tensor:
     """The dual coefficients ``(K + λ I)⁻¹ Y`` of the best λ, for inner products K ``(..., n, n)``.
 
-    The leave-one-out error of an image, from the regression and the centre, is ``dual`` divided by
-    the diagonal of ``M = (K + λ I)⁻¹ − s sᵀ / λ``, where the squares of s are the images' shares of
-    the centre, ``w / Σ w``. For images g that are left out together, it is ``M[g, g]⁻¹ dual[g]``.
+    The leave-one-out error of an image, from regression, centre and offset without it, is ``dual``
+    divided by the diagonal of ``M = (K + λ I)⁻¹ − s sᵀ / λ``, where the squares of s are the shares
+    of the images in the centre, ``w / Σ w``. For images g that are left out together, it is
+    ``M[g, g]⁻¹ dual[g]``.
     """
     values: Tensor
     vectors: Tensor
