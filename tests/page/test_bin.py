@@ -1,5 +1,6 @@
 """The bin of a project: what was deleted or moved comes back, and nothing else does."""
 
+import errno
 import json
 import shutil
 
@@ -234,3 +235,146 @@ def test_what_is_too_much_stays_in_the_bin(tmp_path, monkeypatch, limit, most):
             project.restore(entry)
         assert list(project.bin.entries()) == [entry]
         assert not (tmp_path / "blue").exists()
+
+
+def test_a_restored_class_keeps_its_links_to_folders(tmp_path):
+    """The class is merged into a new one of its name, file by file."""
+    write_pictures(tmp_path / "elsewhere", {"blue": 1})
+    write_pictures(tmp_path / "mine", {"red": 1})
+    (tmp_path / "mine" / "red" / "more").symlink_to(tmp_path / "elsewhere" / "blue")
+    with open_project(tmp_path / "mine") as project:
+        assert files_of(project) == ["red/0.png", "red/more/0.png"]
+        entry = project.delete_class(identifier("red"))
+        project.add_class("red")
+        project.restore(entry)
+        assert files_of(project) == ["red/0.png", "red/more/0.png"]
+        assert (project.folder / "red" / "more").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("Cat", "cat"), ("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\u0301")]
+)
+def test_what_comes_back_does_not_take_a_name_that_is_the_same_elsewhere(tmp_path, old, new):
+    """Many systems would merge the two folders when the project is copied there."""
+    for whole in (True, False):
+        with open_project(tmp_path / str(whole)) as project:
+            id = project.add_class(old)
+            kept = project.add_picture(id, "a.png", picture())
+            entry = project.delete_class(id) if whole else project.delete_pictures([kept.id])[0]
+            shutil.rmtree(project.folder / old, ignore_errors=True)
+            (project.folder / new).mkdir()
+            project.refresh()
+            assert project.restore(entry) == identifier(f"{old}-2")
+            assert files_of(project) == [f"{old}-2/a.png"]
+            assert project.bin.entries() == {}
+
+
+def test_a_class_that_was_always_there_beside_its_twin_comes_back_under_another_name(tmp_path):
+    for name in ("Cat", "cat"):
+        (tmp_path / name).mkdir()
+    with open_project(tmp_path) as project:
+        if len(project.listing.labels) < 2:
+            pytest.skip("this disk ignores case")
+        project.restore(project.delete_class(identifier("Cat")))
+        assert project.listing.labels == ("Cat-2", "cat")
+
+
+def test_a_link_that_needs_another_name_counts_as_a_class(tmp_path, monkeypatch):
+    write_pictures(tmp_path / "elsewhere", {"red": 1})
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "red").symlink_to(tmp_path / "elsewhere" / "red")
+    with open_project(tmp_path / "mine") as project:
+        entry = project.delete_class(identifier("red"))
+        project.add_class("red")
+        monkeypatch.setattr(store, "MOST_CLASSES", 1)
+        with pytest.raises(RefusedError, match="at most"):
+            project.restore(entry)
+        assert list(project.bin.entries()) == [entry]
+
+
+def test_what_holds_no_file_is_not_in_the_bin(tmp_path, monkeypatch):
+    write_pictures(tmp_path, {"red": 1, "blue": 1, "green": 0})
+    (tmp_path / "red" / "deep").mkdir()
+    (tmp_path / "red" / "0.png").rename(tmp_path / "red" / "deep" / "0.png")
+    with open_project(tmp_path) as project:
+        (one,) = project.listing.of("red")
+        (tmp_path / one.file).unlink()
+        project.delete_pictures([one.id])
+        assert project.bin.entries() == {}
+        (entry,) = project.delete_pictures([project.listing.of("blue")[0].id])
+        empty = project.delete_class(identifier("green"))
+        with monkeypatch.context() as patch:  # the process is killed
+            patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+            project.restore(entry)
+    with open_project(tmp_path) as project:
+        assert list(project.bin.entries()) == [empty]
+        project.restore(empty)
+        assert "green" in project.listing.labels
+
+
+def test_a_class_is_in_the_bin_as_long_as_it_holds_a_file(tmp_path):
+    place = tmp_path / ".nsl-teach" / "bin" / "000001"
+    (place / "files" / "red" / "deep").mkdir(parents=True)
+    (place / "entry.json").write_text(json.dumps({"label": "red", "count": 1, "whole": True}))
+    with open_project(tmp_path) as project:
+        assert project.bin.entries() == {}
+    (place / "files" / "red" / "deep" / "a.png").write_bytes(picture())
+    with open_project(tmp_path) as project:
+        project.restore("000001")
+        assert files_of(project) == ["red/deep/a.png"]
+
+
+def test_a_file_that_somebody_else_deleted_stops_no_move(tmp_path):
+    write_pictures(tmp_path, {"red": 4, "blue": 0})
+    with open_project(tmp_path) as project:
+        ids = [one.id for one in project.listing.pictures]
+        (tmp_path / "red" / "1.png").unlink()
+        moved, name = project.move_pictures(ids, identifier("blue"))
+        assert len(moved) == 3
+        assert files_of(project) == ["blue/0.png", "blue/2.png", "blue/3.png"]
+        (tmp_path / "blue" / "2.png").unlink()
+        project.undo_move(name)
+        assert files_of(project) == ["red/0.png", "red/3.png"]
+
+
+def test_a_move_that_failed_half_way_can_be_undone(tmp_path, monkeypatch):
+    write_pictures(tmp_path, {"red": 3, "blue": 0})
+    rename = type(tmp_path).rename
+
+    def failing(self, target):
+        if self.name == "1.png":
+            raise OSError(errno.EIO, "Input/output error", str(self))
+        return rename(self, target)
+
+    with open_project(tmp_path) as project:
+        ids = [one.id for one in project.listing.pictures]
+        with monkeypatch.context() as patch:
+            patch.setattr(type(tmp_path), "rename", failing)
+            with pytest.raises(OSError, match="Input/output"):
+                project.move_pictures(ids, identifier("blue"))
+        assert files_of(project) == ["blue/0.png", "red/1.png", "red/2.png"]
+        (name,) = project.moves.possible(project.listing)
+        project.undo_move(name)
+        assert files_of(project) == ["red/0.png", "red/1.png", "red/2.png"]
+        _, name = project.move_pictures(ids, identifier("blue"))
+        with monkeypatch.context() as patch:
+            patch.setattr(type(tmp_path), "rename", failing)
+            with pytest.raises(OSError, match="Input/output"):
+                project.undo_move(name)
+        assert files_of(project) == ["blue/1.png", "blue/2.png", "red/0.png"]
+        project.undo_move(name)
+        assert files_of(project) == ["red/0.png", "red/1.png", "red/2.png"]
+
+
+@pytest.mark.parametrize("label", ["red\ud800", "\udcff"])
+def test_labels_that_are_no_text_are_not_read(tmp_path, label):
+    """They could not be sent to the page."""
+    private = tmp_path / ".nsl-teach"
+    (private / "bin" / "000001" / "files").mkdir(parents=True)
+    (private / "bin" / "000001" / "files" / "a.png").write_bytes(picture())
+    entry = {"label": label, "count": 1, "whole": False}
+    (private / "bin" / "000001" / "entry.json").write_text(json.dumps(entry))
+    (private / "kept.json").write_text(json.dumps([[f"{label}/a.png", label], ["key", "red"]]))
+    with open_project(tmp_path) as project:
+        assert project.bin.entries() == {}
+        assert project.records.kept_labels == {"red"}

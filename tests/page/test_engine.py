@@ -1,5 +1,6 @@
 """The engine: it learns what there is, the newest state wins, and nothing is computed twice."""
 
+import errno
 from contextlib import contextmanager
 from io import BytesIO
 from threading import Event
@@ -13,6 +14,7 @@ from support.page_cases import COLOURS, picture, toy_backbone, write_pictures
 from neural_similarity.adapt import FewShotClassifier
 from neural_similarity.page import open_project
 from neural_similarity.page.engine import Engine, worker
+from neural_similarity.page.engine import features as features_module
 from neural_similarity.page.engine.features import Features
 from neural_similarity.page.engine.learning_curve import CurvePoint, forecast, learning_curve
 from neural_similarity.page.project import pictures
@@ -280,3 +282,27 @@ def test_packing_stops_after_its_step(project, monkeypatch):
         with pytest.raises(RefusedError):
             packing.start()
     assert not [t for t in threads() if t.name == "nsl-teach-pack"]
+
+
+def test_a_picture_that_could_not_be_reached_is_tried_again_after_a_change(project, monkeypatch):
+    """A network disk may come back; a damaged picture stays damaged."""
+
+    def unreachable(path):
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    (project.folder / "red" / "bad.jpg").write_bytes(b"\xff\xd8 nothing")
+    project.refresh()
+    features = Features(toy_backbone(), project.folder)
+    batch = features.missing(project.listing)
+    with monkeypatch.context() as patch:
+        patch.setattr(features_module, "image_fingerprint", unreachable)
+        features.compute(batch)
+    assert len(features.trouble) == len(batch) == 19
+    assert features.missing(project.listing) == []
+    for left in (19, 0):
+        project.add_class(f"class {left}")
+        again = features.missing(project.listing)
+        assert len(again) == left
+        features.compute(again)
+    (bad,) = (one for one in batch if one.version in features.trouble)
+    assert bad.name == "bad.jpg"

@@ -378,3 +378,45 @@ def test_what_is_no_file_is_no_picture(tmp_path):
     (tmp_path / "red" / "folder.jpg").mkdir()
     with open_project(tmp_path) as project:
         assert files_of(project) == ["red/0.png"]
+
+
+def test_files_of_equal_size_and_time_are_told_apart(tmp_path):
+    """As BMP files from one zip are: deleting one and moving the other in its place."""
+    for label in ("blue", "red"):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "a.bmp").write_bytes(picture(COLOURS[label], form="BMP"))
+        os.utime(tmp_path / label / "a.bmp", (10**9, 10**9))
+    with open_project(tmp_path) as project:
+        (old,) = project.listing.of("red")
+        before = project.small_copy(old.id)
+        project.keep_label(old.id)
+        project.delete_pictures([old.id])
+        project.move_pictures([project.listing.of("blue")[0].id], identifier("red"))
+        (new,) = project.listing.of("red")
+        assert (new.file, new.size, new.time) == (old.file, old.size, old.time)
+        assert new.version != old.version
+        assert project.small_copy(new.id) != before
+        assert not project.is_kept(new)
+
+
+def test_a_link_that_would_break_is_not_moved(tmp_path):
+    write_pictures(tmp_path, {"red": 1, "blue": 0})
+    deep = tmp_path / "red" / "deep"
+    deep.mkdir()
+    (deep / "inner.png").symlink_to("../0.png")
+    (deep / "outer.png").symlink_to(tmp_path / "red" / "0.png")
+    with open_project(tmp_path) as project:
+        ids = [identifier("red/deep/outer.png"), identifier("red/deep/inner.png")]
+        with pytest.raises(RefusedError, match=r"inner\.png is a link that works only") as error:
+            project.move_pictures(ids, identifier("blue"))
+        assert error.value.status == 409
+        assert files_of(project) == ["red/0.png", "red/deep/inner.png", "red/deep/outer.png"]
+        project.move_pictures(ids[:1], identifier("blue"))
+        assert files_of(project) == ["blue/outer.png", "red/0.png", "red/deep/inner.png"]
+
+
+def test_a_picture_is_added_although_another_of_its_size_is_gone(project):
+    id = project.add_class("red")
+    content = picture(seed=1)
+    (project.folder / project.add_picture(id, "a.png", content).file).unlink()
+    assert project.add_picture(id, "b.png", content).file == "red/b.png"

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import re
 import zipfile
 from io import BytesIO
@@ -397,3 +398,51 @@ def test_news_reach_every_page_and_become_one_if_they_come_fast():
         return [part async for part in one]
 
     assert asyncio.run(run()) == []
+
+
+def test_a_project_whose_path_is_no_text_is_shown(tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("this disk has only names in UTF-8")
+    with open_project(folder) as project:
+        engine = Engine(project, toy_backbone())
+        page = TestClient(create_app(project, engine, TOKEN, PORT), base_url=HOME)
+        page.get(f"/?token={TOKEN}")
+        state = page.get("/api/state").json()
+        assert state["project"] == "caf\ufffd"
+        assert state["folder"].endswith("/caf\ufffd")
+
+
+@pytest.mark.parametrize(("port", "status"), [(80, 200), (PORT, 403)])
+def test_browsers_leave_out_the_usual_port(tmp_path, port, status):
+    with open_project(tmp_path) as project:
+        app = create_app(project, Engine(project, toy_backbone()), TOKEN, port)
+        page = TestClient(app, base_url="http://127.0.0.1")
+        assert page.get(f"/?token={TOKEN}").status_code == status
+        headers = {"origin": "http://127.0.0.1"}
+        answer = page.post("/api/classes", json={"name": "red"}, headers=headers)
+        assert answer.status_code == status
+        assert page.get("/", headers={"host": "evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize("turn", [3, 6])
+def test_a_turned_photo_is_tried_as_the_classifier_sees_it(page, turn):
+    """The toy network sees where colours are, so a picture that is turned twice is another one."""
+    page.wait_for_lesson()
+    pixels = np.zeros((48, 48, 3), np.uint8)
+    pixels[:24] = COLOURS["red"]
+    pixels[24:] = COLOURS["blue"]
+    exif, file = Image.Exif(), BytesIO()
+    exif[0x0112] = turn
+    Image.fromarray(pixels).save(file, "PNG", exif=exif)
+    (page.engine.project.folder / "photo.png").write_bytes(file.getvalue())
+    classifier = page.engine.lesson.classifier
+    photo = page.engine.project.folder / "photo.png"
+    (shares,) = classifier.predict_proba([photo]).tolist()
+    expected = dict(zip(classifier.classes_, shares, strict=True))
+    answer = page.post("/api/try", content=file.getvalue()).json()
+    assert answer["classes"][0]["name"] == classifier.predict([photo])[0]
+    for one in answer["classes"]:
+        assert one["probability"] == pytest.approx(expected[one["name"]], abs=1e-4)  # rounded

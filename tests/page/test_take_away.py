@@ -75,6 +75,28 @@ def test_the_zip_predicts_by_onnxruntime_and_in_a_browser_from_the_disk(tmp_path
         assert next(iter(shown)) == best
         for name, share in shares.items():
             assert abs(float(shown[name].removesuffix(" %")) / 100 - share) < 0.006
+        away.evaluate(
+            """() => {
+              const devices = navigator.mediaDevices;
+              const open = devices.getUserMedia.bind(devices);
+              window.tracks = [];
+              window.mayOpen = new Promise((resolve) => { window.release = resolve; });
+              devices.getUserMedia = async (wishes) => {
+                const stream = await open(wishes);
+                tracks.push(...stream.getTracks());
+                await mayOpen;
+                return stream;
+              };
+            }"""
+        )
+        away.locator("#live").evaluate("live => { live.click(); live.click(); }")
+        away.wait_for_function("() => tracks.length === 2")
+        away.evaluate("release()")
+        away.wait_for_selector("#live:text('Stop camera')")
+        states = "() => tracks.map((track) => track.readyState).sort().join()"
+        assert away.evaluate(states) == "ended,live"
+        away.click("#live")
+        assert away.evaluate(states) == "ended,ended"
 
 
 @pytest.mark.browser

@@ -51,6 +51,7 @@ class Features:
     def __init__(self, backbone: FeatureExtractor, folder: Path) -> None:
         self.backbone, self.folder = backbone, folder
         self.trouble: dict[str, str] = {}
+        self._out_of_reach: set[str] = set()  # versions in trouble that are tried again
         self._revision = 0  # of the listing in which files were last looked for
         self._cache = open_cache(backbone)
         self._pairs: dict[str, Tensor] = {}
@@ -58,11 +59,15 @@ class Features:
     def missing(self, listing: Listing) -> list[Picture]:
         """The pictures that still need features.
 
-        After a change, files that were gone are looked for again: a deletion may be undone.
+        After a change, files that were gone or could not be reached are looked for again: a
+        deletion may be undone, and a disk may come back.
         """
         if listing.revision != self._revision:
             self._revision = listing.revision
-            self.trouble = {v: why for v, why in self.trouble.items() if why != _GONE}
+            self.trouble = {
+                v: why for v, why in self.trouble.items() if v not in self._out_of_reach
+            }
+            self._out_of_reach.clear()
         return [
             picture
             for picture in listing.pictures
@@ -76,6 +81,8 @@ class Features:
         except (NeuralSimilarityError, OSError) as error:
             if len(pictures) == 1:
                 self.trouble[pictures[0].version] = _reason(error)
+                if _is_out_of_reach(error):
+                    self._out_of_reach.add(pictures[0].version)
                 return
             for picture in pictures:
                 self.compute([picture])
@@ -115,6 +122,12 @@ class Features:
             for place, one, other in zip(new, data.features, data.mirrored, strict=True):
                 pairs[place] = torch.stack([one, other])
         return [pair for pair in pairs if pair is not None]
+
+
+def _is_out_of_reach(error: Exception) -> bool:
+    """Whether the system did not give us the file; a damaged picture has no such number."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno is not None
 
 
 def _reason(error: Exception) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from ..._io import write_file
 from ..._json import Count, read_json
 from ...errors import FileFormatError
 from ..refused import RefusedError
-from .names import FreePaths, free_path, is_one_name
+from .names import FreePaths, free_path, is_one_name, twin
 
 __all__ = ["Bin", "Entry"]
 
@@ -113,24 +114,33 @@ class Bin:
             self._look_at(name)
             raise RefusedError("This is no longer in the bin.", 404)
         place = self.folder / name
-        root = place / "files" / entry.label if entry.whole else place / "files"
-        target = self.project / entry.label
-        if not root.is_symlink() and os.path.lexists(target) and not target.is_dir():
+        root, target = _root(place, entry), self.target(name, entry)
+        if os.path.lexists(target) and not target.is_dir():
             raise RefusedError(f"The folder already contains something named {target.name!r}.", 409)
-        if root.is_symlink():  # only restore the link: its files are someone else's
-            target = free_path(self.project, entry.label, "")
         if entry.whole and not os.path.lexists(target):
             root.rename(target)
         else:
             target.mkdir(exist_ok=True)
             free = FreePaths()
-            for file in sorted(path for path in root.rglob("*") if not path.is_dir()):
+            for file in sorted(_files_in(root)):
                 home = target / file.relative_to(root)
                 home.parent.mkdir(parents=True, exist_ok=True)
                 file.rename(free(home.parent, home.stem, home.suffix))
         shutil.rmtree(place, ignore_errors=True)
         self._look_at(name)
         return target.name
+
+    def target(self, name: str, entry: Entry) -> Path:
+        """The class folder that an entry would be restored to.
+
+        It gets a new name beside one that many systems consider the same. So does a link beside
+        a class of its name: only the link is restored, because its files are someone else's.
+        """
+        names = {path.name for path in self.project.iterdir()}
+        is_twin = entry.label not in names and twin(entry.label, names) is not None
+        if is_twin or _root(self.folder / name, entry).is_symlink():
+            return free_path(self.project, entry.label, "")
+        return self.project / entry.label
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class: its pictures will be restored under the new name."""
@@ -150,7 +160,7 @@ class Bin:
 
     def _close(self, place: Path, entry: Entry) -> None:
         """Record what was really moved; remove the entry if nothing was."""
-        if not any((place / "files").iterdir()):
+        if not _is_filled(place, entry):
             shutil.rmtree(place, ignore_errors=True)
         elif _read_entry(place) != entry:
             with suppress(OSError):
@@ -177,13 +187,33 @@ def _write_entry(place: Path, entry: Entry) -> None:
 
 
 def _read_entry(place: Path) -> Entry | None:
-    """What a folder of the bin holds; None if it is empty or not ours (or links lead outside)."""
+    """What a folder of the bin holds; None if it is empty or not ours (or links lead outside).
+
+    It is empty if the process was killed between moving the last file out and removing the entry.
+    """
     files = place / "files"
     if place.is_symlink() or files.is_symlink():
         return None
     try:
         entry = read_json(place / "entry.json", Entry, FileFormatError)
-        is_filled = any(files.iterdir())
+        return entry if is_one_name(entry.label) and _is_filled(place, entry) else None
     except (FileFormatError, OSError):
         return None
-    return entry if is_filled and is_one_name(entry.label) else None
+
+
+def _is_filled(place: Path, entry: Entry) -> bool:
+    """Whether an entry holds a file; a class may have been deleted without any."""
+    root = _root(place, entry)
+    if entry.whole and (root.is_symlink() or not entry.count):
+        return os.path.lexists(root)
+    return any(_files_in(root))
+
+
+def _root(place: Path, entry: Entry) -> Path:
+    """What becomes the class folder, or is moved into it."""
+    return place / "files" / entry.label if entry.whole else place / "files"
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Everything that is not a folder; a link to a folder is not one."""
+    return (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from ...data.folders import files_of_class
 from ...data.formats import EXTENSIONS
 from ..refused import RefusedError
-from .names import identifier
+from .names import identifier, is_unicode
 
 __all__ = ["MOST_CLASSES", "MOST_PICTURES", "Listing", "Picture", "read_listing"]
 
@@ -28,12 +28,15 @@ class Picture:
         label: the name of its class.
         file: its file, relative to the project, with ``/``.
         size, time: of the file: bytes, and the time of its last change in nanoseconds.
+        inode: the number of the file on its disk, which it keeps when it is moved. Files from one
+            zip may have the same size and time.
     """
 
     label: str
     file: str
     size: int
     time: int
+    inode: int
 
     @cached_property
     def id(self) -> str:
@@ -43,7 +46,7 @@ class Picture:
     @cached_property
     def version(self) -> str:
         """Identifies the picture as long as its place and content stay the same."""
-        return identifier(self.file, str(self.size), str(self.time))
+        return identifier(self.file, f"{self.size} {self.time} {self.inode}")
 
     @property
     def name(self) -> str:
@@ -110,7 +113,7 @@ def read_listing(folder: Path, revision: int) -> Listing:
         )
     pictures: list[Picture] = []
     for label in labels:
-        if label.encode(errors="replace").decode() != label:
+        if not is_unicode(label):
             raise RefusedError(
                 f"{folder}: expected names in UTF-8, got {label!r}. Rename the folder."
             )
@@ -129,7 +132,7 @@ def _loose(entries: list[os.DirEntry[str]]) -> tuple[str, ...]:
             entry.name
             for entry in entries
             if entry.name.lower().endswith(EXTENSIONS)
-            and entry.name.encode(errors="replace").decode() == entry.name
+            and is_unicode(entry.name)
             and entry.is_file()
         )
     )
@@ -139,11 +142,12 @@ def pictures_in(folder: Path, label: str, files: Iterable[str]) -> list[Picture]
     """The files that are pictures by their suffix; broken links are left out."""
     pictures = []
     for file in files:
-        if file.lower().endswith(EXTENSIONS) and file.encode(errors="replace").decode() == file:
+        if file.lower().endswith(EXTENSIONS) and is_unicode(file):
             try:
                 status = (folder / file).stat()
             except OSError:
                 continue
             if stat.S_ISREG(status.st_mode):  # reading from a pipe would never end
-                pictures.append(Picture(label, file, status.st_size, status.st_mtime_ns))
+                size, time = status.st_size, status.st_mtime_ns
+                pictures.append(Picture(label, file, size, time, status.st_ino))
     return pictures

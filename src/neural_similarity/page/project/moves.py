@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from time import time_ns
@@ -64,7 +65,7 @@ class Moves:
 
         Pictures that were moved again, changed or deleted since stay as they are.
         """
-        moves = self._moves.pop(name, [])
+        moves = self._moves.get(name, [])
         there = [move for move in moves if _is_there(move.picture, listing)]
         if not there:
             raise RefusedError("These pictures have since been moved or changed.", 409)
@@ -72,9 +73,10 @@ class Moves:
         for move in there:
             home = self.project / move.home
             home.parent.mkdir(parents=True, exist_ok=True)
-            (self.project / move.picture.file).rename(
-                free_path(home.parent, home.stem, home.suffix)
-            )
+            back = free_path(home.parent, home.stem, home.suffix)
+            with suppress(FileNotFoundError):  # someone else deleted it
+                (self.project / move.picture.file).rename(back)
+        self._moves.pop(name, None)  # only now: after an error, the rest can still be undone
 
     def rename(self, old: str, new: str) -> None:
         """Rename a class, in both directions of a move."""

@@ -17,7 +17,8 @@ from pathlib import Path, PurePosixPath
 from ..refused import RefusedError
 
 __all__ = [
-    "FreePaths", "checked_class_name", "free_path", "identifier", "is_one_name", "safe_stem",
+    "FreePaths", "checked_class_name", "free_path", "identifier", "is_one_name", "is_unicode",
+    "safe_stem", "twin",
 ]  # fmt: skip
 
 _MOST_BYTES = 200  # folder names may have 255
@@ -69,7 +70,7 @@ def checked_class_name(name: str, others: Collection[str] = ()) -> str:
         )
     if len(text.encode()) > _MOST_BYTES:
         raise RefusedError(f"A class name cannot be longer than {_MOST_BYTES} bytes.")
-    if (taken := next((other for other in others if _key(other) == _key(text)), None)) is not None:
+    if (taken := twin(text, others)) is not None:
         why = "" if taken == text else " Many systems treat upper and lower case as the same."
         raise RefusedError(f"A class {taken!r} already exists.{why}", 409)
     return text
@@ -81,7 +82,26 @@ def is_one_name(name: str) -> bool:
     >>> [is_one_name(name) for name in ("red", "a  b.", "../red", "/red", "..", ".nsl-teach", "")]
     [True, True, False, False, False, False, False]
     """
-    return name not in ("", ".", "..") and not re.search(r"[/\\\0]|^\.", name)
+    is_path = name in ("", ".", "..") or re.search(r"[/\\\0]|^\.", name)
+    return is_unicode(name) and not is_path
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be sent to the page; names on disk and in JSON need not be valid.
+
+    >>> [is_unicode(text) for text in ("tit", os.fsdecode(b"\\xff"))]
+    [True, False]
+    """
+    return text.encode(errors="replace").decode() == text
+
+
+def twin(name: str, others: Collection[str]) -> str | None:
+    """The name among others that many systems consider the same; None if there is none.
+
+    >>> twin("Tit", ("robin", "tit"))
+    'tit'
+    """
+    return next((other for other in others if _key(other) == _key(name)), None)
 
 
 def safe_stem(name: str) -> str:
@@ -115,11 +135,11 @@ class FreePaths:
 
     def __call__(self, folder: Path, stem: str, suffix: str) -> Path:
         if folder not in self._taken:
-            self._taken[folder] = {entry.name.casefold() for entry in folder.iterdir()}
+            self._taken[folder] = {_key(entry.name) for entry in folder.iterdir()}
         taken, name, number = self._taken[folder], f"{stem}{suffix}", 2
-        while name.casefold() in taken or os.path.lexists(folder / name):  # others add files too
+        while _key(name) in taken or os.path.lexists(folder / name):  # others add files too
             name, number = f"{stem}-{number}{suffix}", number + 1
-        taken.add(name.casefold())
+        taken.add(_key(name))
         return folder / name
 
 

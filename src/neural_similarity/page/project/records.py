@@ -12,6 +12,7 @@ from typing import TypeVar
 from ..._io import write_file
 from ..._json import Count, Share, read_json
 from ...errors import FileFormatError
+from .names import is_unicode
 
 __all__ = ["Point", "Records"]
 
@@ -50,7 +51,8 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self._history_file, self._kept_file = folder / "history.json", folder / "kept.json"
         self.history: list[Point] = _read(self._history_file, list[Point]) or []
-        self._kept = set(_read(self._kept_file, list[tuple[str, str]]) or [])
+        kept = _read(self._kept_file, list[tuple[str, str]]) or []
+        self._kept = {pair for pair in kept if all(map(is_unicode, pair))}
 
     def add_point(self, point: Point) -> None:
         """Record an accuracy, unless nothing has changed since the last one."""

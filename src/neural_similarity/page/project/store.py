@@ -119,8 +119,7 @@ class Project:
             label = self.listing.label(id)
             if len(self.listing.pictures) >= MOST_PICTURES:
                 raise RefusedError(f"A project can have at most {MOST_PICTURES:,} pictures.")
-            same_size = (p for p in self.listing.of(label) if p.size == len(content))
-            if any((self.folder / p.file).read_bytes() == content for p in same_size):
+            if self._contains(label, content):
                 raise RefusedError("This picture is already in the class.", 409)
             path = free_path(self.folder / label, safe_stem(name), suffix)
             write_file(path, content, overwrite=False)
@@ -136,17 +135,23 @@ class Project:
         with self._lock:
             label = self.listing.label(label_id)
             pictures = [self.listing.picture(id) for id in dict.fromkeys(ids)]
-            moves, free = [], FreePaths()
+            pictures = [picture for picture in pictures if picture.label != label]
+            for picture in pictures:
+                self._check_link(picture, label)
+            moves: list[Move] = []
+            free = FreePaths()
             try:
-                for picture in (p for p in pictures if p.label != label):
+                for picture in pictures:
                     old = self.folder / picture.file
                     new = free(self.folder / label, old.stem, old.suffix)
-                    old.rename(new)
-                    now = replace(picture, label=label, file=f"{label}/{new.name}")
-                    moves.append(Move(picture.file, now))
-            finally:
+                    with suppress(FileNotFoundError):  # someone else deleted it
+                        old.rename(new)
+                        now = replace(picture, label=label, file=f"{label}/{new.name}")
+                        moves.append(Move(picture.file, now))
+            finally:  # after an error, what was moved can still be undone
+                name = self.moves.add(moves)
                 self._reread()
-            return [move.picture.id for move in moves], self.moves.add(moves)
+            return [move.picture.id for move in moves], name
 
     def undo_move(self, name: str) -> None:
         """Undo a move of :meth:`move_pictures`."""
@@ -217,11 +222,32 @@ class Project:
         back = self.bin.entry(entry)
         if back is None:
             return
-        labels = {*self.listing.labels, back.label}
+        labels = {*self.listing.labels, self.bin.target(entry, back).name}
         if len(labels) > MOST_CLASSES:
             raise RefusedError(f"A project can have at most {MOST_CLASSES} classes.")
         if len(self.listing.pictures) + back.count > MOST_PICTURES:
             raise RefusedError(f"A project can have at most {MOST_PICTURES:,} pictures.")
+
+    def _contains(self, label: str, content: bytes) -> bool:
+        """Whether a class already has a picture with this content."""
+        for picture in self.listing.of(label):
+            if picture.size == len(content):
+                with suppress(OSError):  # someone else deleted it
+                    if (self.folder / picture.file).read_bytes() == content:
+                        return True
+        return False
+
+    def _check_link(self, picture: Picture, label: str) -> None:
+        """Raise if a picture is a link that would lead elsewhere from another class."""
+        file = self.folder / picture.file
+        with suppress(OSError):  # not a link
+            moved = self.folder / label / file.readlink()
+            if os.path.realpath(moved) != os.path.realpath(file):
+                raise RefusedError(
+                    f"{picture.name} is a link that works only in its own folder. Replace it by a "
+                    f"copy of the picture, or move it in the project folder.",
+                    409,
+                )
 
     def _fingerprint(self, picture: Picture) -> str:
         """The fingerprint of a picture's content; computed once."""

@@ -32,6 +32,7 @@ __all__ = ["MOST_JSON", "Guard", "refusal"]
 MOST_JSON = 2**20
 """The longest request body that is not a picture."""
 _SAFE = ("GET", "HEAD")
+_USUAL_PORT = 80  # of http
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
@@ -70,7 +71,7 @@ class Guard:
     ) -> None:
         self.app, self.token, self.cookie = app, token, f"nsl_teach_{port}"
         self._once, self._limits = once, limits or Limits()
-        self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self.hosts = {f"{name}{end}" for name in ("127.0.0.1", "localhost") for end in _ends(port)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -132,6 +133,11 @@ class Guard:
 def refusal(error: RefusedError) -> JSONResponse:
     """The response that explains why something cannot be done."""
     return JSONResponse({"error": str(error)}, error.status)
+
+
+def _ends(port: int) -> tuple[str, ...]:
+    """How our address may end; browsers leave out the usual port."""
+    return (f":{port}", "") if port == _USUAL_PORT else (f":{port}",)
 
 
 def _is_picture(scope: Scope) -> bool:

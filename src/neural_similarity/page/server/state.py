@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -29,8 +30,8 @@ def describe(project: Project, engine: Engine, packing: Packing) -> dict[str, An
     readable = tuple(p for p in listing.pictures if p.version not in trouble)
     learned = () if lesson is None else lesson.examples.pictures
     return {
-        "project": project.folder.name,
-        "folder": str(project.folder),
+        "project": _text(project.folder.name),
+        "folder": _text(str(project.folder)),
         "backbone": engine.backbone.name,
         "hint": hint if hint and engine.backbone.name in hint else None,
         "revision": listing.revision,
@@ -74,6 +75,11 @@ def describe_answer(answer: Answer, lesson: Lesson) -> dict[str, Any]:
             for near in answer.nearest
         ],
     }
+
+
+def _text(path: str) -> str:
+    """A path to show: one that is not UTF-8 could not be sent."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 @cache

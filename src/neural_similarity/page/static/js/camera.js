@@ -4,8 +4,8 @@ import { texts } from "./texts.js";
 
 const SIDE = 640;
 
-/** Show the camera in a <video>; the error's message is a sentence for people. */
-export async function openCamera(video) {
+/** Show the camera in a <video>; returns what closes it. The error's message is a sentence for people. */
+export async function openCamera(video, isWanted = () => true) {
   if (!navigator.mediaDevices?.getUserMedia) throw new Error(texts.camera.none);
   let stream;
   try {
@@ -14,12 +14,19 @@ export async function openCamera(video) {
     const reason = { NotAllowedError: "denied", NotReadableError: "busy" }[error.name] ?? "none";
     throw new Error(texts.camera[reason]);
   }
-  video.srcObject = stream;
-  await video.play();
-  return () => {
+  const close = () => {
     for (const track of stream.getTracks()) track.stop();
-    video.srcObject = null;
+    if (video.srcObject === stream) video.srcObject = null; // a newer opening may have replaced it
   };
+  try {
+    if (!isWanted()) return close; // the video belongs to a newer opening
+    video.srcObject = stream;
+    await video.play();
+  } catch {
+    close();
+    throw new Error(texts.camera.busy);
+  }
+  return close;
 }
 
 /** The current frame as a JPEG file. */

@@ -15,7 +15,7 @@ const RIGHT = 14;
 export function historyChart(history) {
   const points = history.map((one) => ({ x: one.pictures, y: one.accuracy, low: one.low, high: one.high }));
   const ordered = points.filter((one, place) => place === 0 || one.x !== points[place - 1].x).sort((a, b) => a.x - b.x);
-  return chart(ordered, t.axisPictures, t.history, null);
+  return chart(ordered, t.axisPictures, t.history, points.at(-1), null);
 }
 
 /** Accuracy with fewer pictures of each class, now, and with twice as many. */
@@ -23,10 +23,11 @@ export function curveChart(lesson) {
   const points = lesson.curve.map(([x, y]) => ({ x, y }));
   if (lesson.accuracy !== null && points.length) points.push({ x: lesson.per_class, y: lesson.accuracy, name: t.now });
   const next = lesson.twice_as_many === null ? null : { x: 2 * lesson.per_class, y: lesson.twice_as_many, name: t.expected };
-  return chart(points, t.axisPerClass, t.curve, next);
+  return chart(points, t.axisPerClass, t.curve, points.at(-1), next);
 }
 
-function chart(points, axis, title, next) {
+/** `newest` is named to screen readers; `next` is only expected. */
+function chart(points, axis, title, newest, next) {
   if (points.length < 2) return h("p", { className: "nothing" }, t.tooEarly);
   const all = next ? [...points, next] : points;
   const xs = all.map((one) => one.x);
@@ -38,7 +39,7 @@ function chart(points, axis, title, next) {
   const path = (some) => some.map((one, place) => `${place ? "L" : "M"}${x(one.x).toFixed(1)} ${y(one.y).toFixed(1)}`).join("");
   const picture = svg(
     "svg",
-    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": `${title}: ${percent(points.at(-1).y)}` },
+    { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": `${title}: ${percent(newest.y)}` },
     ticks(y0, 1, 4).map((value) => [
       svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value), class: "gridline" }),
       svg("text", { x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, percent(value)),

@@ -1,6 +1,5 @@
 /* One class: its name, its pictures, and every way to add some. */
 
-import { api } from "./api.js";
 import { frame, openCamera } from "./camera.js";
 import { button, h, setText, show } from "./dom.js";
 import { droppedFiles, dropTarget } from "./files.js";
@@ -9,7 +8,7 @@ import { DRAGGED, draggedIds, drawGrid, pictureGrid } from "./picture-grid.js";
 import { store } from "./store.js";
 import { pictures, texts } from "./texts.js";
 import { eraseClass, movePictures } from "./undo.js";
-import { upload } from "./uploads.js";
+import { renameClass, upload } from "./uploads.js";
 
 const t = texts.teach;
 const BETWEEN_FRAMES = 200; // milliseconds while the button is held
@@ -66,17 +65,22 @@ export function updateCard(card, one) {
 }
 
 async function rename(id, name) {
-  const renamed = await attempt(() => api.renameClass(id, name.value));
+  const renamed = await attempt(() => renameClass(id, name.value));
   if (!renamed) name.value = store.classOf(id)?.name ?? "";
 }
+
+/** Whether a file is hidden or in a hidden folder; dropped folders leave these out too. */
+const isHidden = (path) => path.split("/").some((part) => part.startsWith("."));
 
 /** A button that opens the system's file dialog. */
 function chooser(id, options) {
   const input = h("input", {
     type: "file", hidden: true, ...options,
     onchange: () => {
-      upload(id, [...input.files].filter((file) => !file.name.startsWith(".")));
+      const files = [...input.files].filter((file) => !isHidden(file.webkitRelativePath || file.name));
       input.value = "";
+      if (files.length) upload(id, files);
+      else notify(t.noFiles, { isError: true });
     },
   });
   return { input, button: button("", () => input.click()) };
@@ -104,8 +108,10 @@ async function toggleCamera(id, place, opener) {
   opener.setAttribute("aria-expanded", "true");
   show(place, video, h("div", { className: "row" }, hold, close), message);
   let stop = () => {};
+  let isOpen = true;
   const unsubscribe = store.subscribe(() => place.isConnected || place.closeCamera()); // deleted elsewhere
   place.closeCamera = () => {
+    isOpen = false;
     stop();
     unsubscribe();
     removeEventListener("hashchange", place.closeCamera);
@@ -115,8 +121,9 @@ async function toggleCamera(id, place, opener) {
   };
   addEventListener("hashchange", place.closeCamera);
   try {
-    stop = await openCamera(video);
-    if (place.hidden) return stop(); // closed before the camera was ready
+    const end = await openCamera(video);
+    if (!isOpen) return end(); // closed before the camera was ready, and perhaps opened again
+    stop = end;
     hold.disabled = false;
     hold.focus();
   } catch (error) {
@@ -135,7 +142,7 @@ function holdButton(video, id, message) {
     isHeld = true;
     let count = 0;
     setText(hold, texts.camera.recording);
-    while (isHeld) {
+    while (isHeld && hold.isConnected) {
       upload(id, [await frame(video, `camera-${Date.now()}`)], true);
       count += 1;
       setText(message, texts.camera.taken(count));

@@ -6,6 +6,7 @@ import { enlarge } from "./notices.js";
 import { texts } from "./texts.js";
 
 const t = texts.see;
+const MOST_SHOWN = 60;
 
 export function drawMatrix(state, pictures) {
   const { classes, confusion, tests } = state.lesson;
@@ -15,7 +16,8 @@ export function drawMatrix(state, pictures) {
     event.currentTarget.setAttribute("aria-pressed", "true");
     const chosen = [...pictures.values()].filter((one) => one.owner.id === classes[row].id && tests[one.id]?.predicted === classes[column].id);
     const caption = t.cell(confusion[row][column], classes[row].name, classes[column].name);
-    show(behind, h("h3", {}, caption), h("ul", { className: "strip" }, chosen.slice(0, 60).map((one) => h("li", {}, thumb(one)))));
+    const more = chosen.length > MOST_SHOWN ? h("p", { className: "quiet" }, t.first(MOST_SHOWN, chosen.length)) : null;
+    show(behind, h("h3", {}, caption), more, h("ul", { className: "strip" }, chosen.slice(0, MOST_SHOWN).map((one) => h("li", {}, thumb(one)))));
   };
   const cell = (row, column) => {
     const count = confusion[row][column];

@@ -3,6 +3,7 @@
 import { pictureAddress } from "./api.js";
 import { button, h, keyed, setText } from "./dom.js";
 import { enlarge } from "./notices.js";
+import { store } from "./store.js";
 import { texts } from "./texts.js";
 import { erasePictures } from "./undo.js";
 
@@ -24,6 +25,15 @@ export function eraseSelected() {
   clearSelection();
   erasePictures(ids);
 }
+
+// A picture that is gone is not selected: with its class, by another page, or under another name.
+store.subscribe(({ classes }) => {
+  if (!selected.size) return;
+  const there = new Set(classes.flatMap((one) => one.pictures.map((picture) => picture.id)));
+  const gone = [...selected].filter((id) => !there.has(id));
+  for (const id of gone) selected.delete(id);
+  if (gone.length) changed();
+});
 
 function changed() {
   for (const option of document.querySelectorAll(".picture")) {
@@ -79,11 +89,8 @@ export function drawGrid(grid, one) {
   keyed(grid.list, pictures, (picture) => picture.id + picture.version, makePicture, updatePicture);
   grid.more.hidden = pictures.length === one.pictures.length;
   setText(grid.more, texts.teach.showAll(one.pictures.length));
-  const known = new Set(one.pictures.map((picture) => picture.id));
   const options = [...grid.list.children];
   if (options.length && !options.some((option) => option.tabIndex === 0)) options[0].tabIndex = 0;
-  for (const id of grid.known ?? []) if (!known.has(id) && selected.delete(id)) queueMicrotask(changed);
-  grid.known = known;
 }
 
 function makePicture(picture) {

@@ -10,6 +10,7 @@ import { percent, texts } from "./texts.js";
 import { movePictures } from "./undo.js";
 
 const t = texts.see;
+const MOST_SUSPECTS = 24; // shown at once; the others follow as these are answered
 
 export function startSee(view) {
   const nothing = h("p", { className: "lead" }, t.nothing);
@@ -31,11 +32,13 @@ export function startSee(view) {
     drawOnce(wrong, suspectsOf(state), () => wrongLabels(state));
     drawOnce(matrix, [state.lesson.confusion, state.lesson.classes, state.lesson.tests], () => drawMatrix(state, picturesById(state)));
     drawOnce(history, state.history, () => [h("h2", {}, t.history), h("p", { className: "quiet" }, t.historyText), historyChart(state.history)]);
-    drawOnce(curve, [state.lesson.curve, state.lesson.accuracy], () => [h("h2", {}, t.curve), h("p", { className: "quiet" }, t.curveText), curveChart(state.lesson)]);
+    drawOnce(curve, curveValues(state.lesson), () => [h("h2", {}, t.curve), h("p", { className: "quiet" }, t.curveText), curveChart(state.lesson)]);
   };
   store.subscribe(draw);
   view.addEventListener("shown", () => store.state && draw());
 }
+
+const curveValues = ({ curve, accuracy, per_class: perClass, twice_as_many: share }) => [curve, accuracy, perClass, share];
 
 /** Redraw a part only if its values have changed, to keep focus and open details. */
 function drawOnce(place, values, make) {
@@ -107,14 +110,13 @@ function suspectsOf(state) {
   const all = picturesById(state);
   return state.lesson.suspects
     .map((one) => ({ ...one, picture: all.get(one.id) }))
-    .filter((one) => one.picture?.owner.id === one.given)
-    .slice(0, 24);
+    .filter((one) => one.picture?.owner.id === one.given);
 }
 
 function wrongLabels(state) {
   const suspects = suspectsOf(state);
   const nameOf = (id) => state.lesson.classes.find((one) => one.id === id).name;
-  const cards = suspects.map(({ id, given, predicted, probability, picture }) => {
+  const cards = suspects.slice(0, MOST_SUSPECTS).map(({ id, given, predicted, probability, picture }) => {
     const words = t.looksLike(nameOf(given), nameOf(predicted), probability);
     return h(
       "li",
@@ -127,5 +129,6 @@ function wrongLabels(state) {
     );
   });
   const text = h("p", { className: "quiet" }, suspects.length ? t.wrongText : t.wrongNone);
-  return [h("h2", {}, t.wrong), text, suspects.length ? h("ul", { className: "suspects" }, cards) : null];
+  const more = suspects.length > MOST_SUSPECTS ? h("p", { className: "quiet" }, t.first(MOST_SUSPECTS, suspects.length)) : null;
+  return [h("h2", {}, t.wrong), text, more, suspects.length ? h("ul", { className: "suspects" }, cards) : null];
 }

@@ -75,12 +75,25 @@ function newClassCard() {
 /** Make a class from each folder; pictures outside folders become a separate class. */
 async function addFolders(found) {
   if (!found.length) notify(t.noFiles, { isError: true });
-  const byFolder = Map.groupBy(found, (one) => one.folder.normalize("NFC") || t.dropped(store.state.classes.length + 1));
+  const { classes } = store.state;
+  const folders = found.map((one) => plain(one.folder));
+  const loose = freeName([...classes.map((one) => plain(one.name)), ...folders], classes.length + 1);
+  const byFolder = Map.groupBy(found, (one) => plain(one.folder) || loose);
   for (const [folder, files] of byFolder) {
-    const there = store.state.classes.find((one) => one.name === folder);
+    const there = store.state.classes.find((one) => plain(one.name) === folder);
     const id = there?.id ?? (await attempt(() => api.addClass(folder)))?.id;
     if (id) upload(id, files.map((one) => one.file));
   }
+}
+
+/** A name as the server writes it; folders on disk may write it differently. */
+const plain = (name) => name.normalize("NFC").trim().replace(/\s+/g, " ");
+
+/** "Class 3", or the next number that no class has. */
+function freeName(taken, number) {
+  const lower = taken.map((name) => name.toLowerCase());
+  while (lower.includes(t.dropped(number).toLowerCase())) number += 1;
+  return t.dropped(number);
 }
 
 function selectionBar() {

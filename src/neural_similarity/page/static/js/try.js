@@ -29,6 +29,7 @@ export function startTry(view) {
   });
 
   let stop = null;
+  let opening = 0; // grows when the camera is opened or closed: the browser may ask in between
   let last = 0; // only the answer to the newest picture is shown
 
   async function tryFile(file) {
@@ -50,23 +51,32 @@ export function startTry(view) {
   }
 
   async function beginLive() {
+    endLive();
+    const mine = opening;
     shown.hidden = true;
     video.hidden = false;
     try {
-      const close = await openCamera(video);
-      stop = () => { close(); stop = null; };
+      const close = await openCamera(video, () => mine === opening);
+      if (mine !== opening) return close();
+      stop = close;
       live.setAttribute("aria-pressed", "true");
       setText(live, t.stop);
-      while (stop && !view.hidden) if (!(await ask(await frame(video)))) break;
-      endLive();
+      for (;;) {
+        const one = await frame(video);
+        if (mine !== opening || view.hidden || !(await ask(one))) break;
+      }
+      if (mine === opening) endLive();
     } catch (error) {
-      video.hidden = true;
+      if (mine !== opening) return;
+      endLive();
       setText(words, error.message);
     }
   }
 
   function endLive() {
+    opening += 1;
     stop?.();
+    stop = null;
     video.hidden = true;
     live.setAttribute("aria-pressed", "false");
     setText(live, t.live);

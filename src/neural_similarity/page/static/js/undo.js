@@ -31,9 +31,23 @@ export async function movePictures(ids, to) {
 
 function offerRestore(message, { entries, revision }) {
   const isPossible = (state) => state.bin.some((one) => entries.includes(one.id));
-  offer(message, revision, isPossible, async () => {
-    for (const entry of entries) await api.restore(entry);
-  });
+  offer(message, revision, isPossible, () => restoreAll(entries));
+}
+
+/** Restore what is still in the bin; fails if nothing is. */
+async function restoreAll(entries) {
+  let gone = null;
+  let count = 0;
+  for (const entry of entries) {
+    try {
+      await api.restore(entry);
+      count += 1;
+    } catch (error) {
+      if (error.status !== 404) throw error;
+      gone = error;
+    }
+  }
+  if (!count) throw gone;
 }
 
 function offer(message, revision, isPossible, undo) {

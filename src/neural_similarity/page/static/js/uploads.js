@@ -7,7 +7,9 @@ import { texts } from "./texts.js";
 
 const AT_ONCE = 3;
 const MOST_NAMED = 6;
-const queue = [];
+const queue = []; // [{ classId, file }]
+const sending = new Set(); // those that have left the queue
+let renaming = null;
 let running = 0;
 let batch = newBatch();
 let onProgress = () => {};
@@ -21,6 +23,7 @@ export const onUploads = (listener) => (onProgress = listener);
 
 /** Add files to a class; quietly if the caller reports how many. */
 export function upload(classId, files, isQuiet = false) {
+  if (!files.length) return; // nothing would end the batch
   batch.isQuiet = isQuiet;
   for (const file of files) queue.push({ classId, file });
   batch.total += files.length;
@@ -28,11 +31,28 @@ export function upload(classId, files, isQuiet = false) {
   while (running < AT_ONCE && queue.length) work();
 }
 
+/** Rename a class. Its identifier comes from its name, so pictures on their way to it get the new one. */
+export function renameClass(id, name) {
+  renaming = follow(id, name);
+  return renaming;
+}
+
+async function follow(old, name) {
+  const renamed = await api.renameClass(old, name);
+  if (renamed.id === old) return renamed;
+  for (const entry of [...queue, ...sending]) if (entry.classId === old) entry.classId = renamed.id;
+  const count = batch.added.get(old);
+  if (batch.added.delete(old)) batch.added.set(renamed.id, count);
+  return renamed;
+}
+
 async function work() {
   running += 1;
   while (queue.length) {
-    const { classId, file } = queue.shift();
-    await send(classId, file);
+    const entry = queue.shift();
+    sending.add(entry);
+    await send(entry);
+    sending.delete(entry);
     batch.done += 1;
     onProgress(batch);
   }
@@ -40,13 +60,16 @@ async function work() {
   if (!running && batch.total) finish();
 }
 
-async function send(classId, file) {
+async function send(entry) {
+  const { classId, file } = entry;
   try {
     const limit = store.state.limits.bytes;
     if (file.size > limit) throw new Error(texts.teach.tooLarge(limit));
     await api.addPicture(classId, file.name, file);
-    batch.added.set(classId, (batch.added.get(classId) ?? 0) + 1);
+    batch.added.set(entry.classId, (batch.added.get(entry.classId) ?? 0) + 1);
   } catch (error) {
+    if (error.status === 404) await renaming?.catch(() => {}); // the class may have a new name by then
+    if (entry.classId !== classId) return send(entry);
     batch.skipped.push(texts.teach.skippedOne(file.name, error.message));
   }
 }

@@ -88,8 +88,12 @@ async function tryFile(file) {
 }
 
 let stream = null;
+let opening = 0; // grows when the camera is opened or closed: the browser may ask in between
+const stop = (some) => some?.getTracks().forEach((track) => track.stop());
+
 function endLive() {
-  for (const track of stream?.getTracks() ?? []) track.stop();
+  opening += 1;
+  stop(stream);
   stream = null;
   video.hidden = true;
   live.textContent = "Live camera";
@@ -97,16 +101,21 @@ function endLive() {
 
 live.addEventListener("click", async () => {
   if (stream) return endLive();
+  endLive();
+  const mine = opening;
   try {
-    stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 640 } } });
+    const opened = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 640 } } });
+    if (mine !== opening) return stop(opened);
+    video.srcObject = stream = opened;
+    video.hidden = !(shown.hidden = true);
+    live.textContent = "Stop camera";
+    await video.play();
   } catch {
+    if (mine !== opening) return;
+    endLive();
     return (words.textContent = "No camera is available. Choose a picture instead.");
   }
-  video.srcObject = stream;
-  video.hidden = !(shown.hidden = true);
-  live.textContent = "Stop camera";
-  await video.play();
-  while (stream) {
+  while (mine === opening) {
     await classify(pixelsOf(video, video.videoWidth, video.videoHeight));
     await new Promise(requestAnimationFrame);
   }
