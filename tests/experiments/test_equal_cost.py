@@ -23,10 +23,15 @@ from experiments.costs import (
 )
 from experiments.intervals import paired_over_episodes
 from experiments.records import RESULTS, write_record
-from experiments.report.equal_cost.curve import Curve, Point, verdict
+from experiments.report.equal_cost.curve import Curve, Point, excesses, verdict
 from experiments.report.equal_cost.headline import equal_cost_rows, guide_text
 from experiments.report.equal_cost.picture import draw_study
-from experiments.report.equal_cost.text import RECOMMENDED, equal_cost_text, read_study
+from experiments.report.equal_cost.text import (
+    RECOMMENDED,
+    earlier_studies,
+    equal_cost_text,
+    read_study,
+)
 from experiments.tables import find_table
 from experiments.tables.equal_cost import STUDIES, member_names
 from experiments.tables.registry import find_tables
@@ -345,6 +350,40 @@ def test_without_two_plain_networks_there_is_no_verdict(results):
 def test_the_picture_is_drawn(results, tmp_path):
     draw_study(read_study(CIFAR10, results, "short"), "title", tmp_path / "study.png")
     assert (tmp_path / "study.png").stat().st_size > 5000
+
+
+def test_the_picture_has_the_verdicts_of_the_table(results, tmp_path, drawn):
+    """By the newest times the network wins, by earlier ones it does not."""
+    newest = json.loads(costs_file(results, CIFAR10, 2).read_text())["rows"]
+    before = {**newest, "image-channels-8": dict.fromkeys(AXES, 190)}
+    for number, rows in ((3, before), (4, newest)):
+        by_process = {name: [row["seconds"]] * 2 for name, row in rows.items()}
+        record = {"commit": "a name", "rows": rows, "seconds_by_process": by_process}
+        write_record(costs_file(results, CIFAR10, number), record)
+    earlier = {"": earlier_studies(CIFAR10, results, "short", "")}
+    draw_study(read_study(CIFAR10, results, "short"), "title", tmp_path / "study.png", earlier)
+    winners = [[text.get_text() for text in axes.texts] for axes in drawn[-1].axes]
+    assert winners == [["channels, 8"], ["channels, 8"], []]
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ((110, 120), "above"),
+        ((110, 200), "outside the curve"),
+        ((138, 200), "outside the curve"),
+        ((200, 138), "outside the curve"),
+        ((180, 200), "below"),
+        ((110, None), "above"),
+    ],
+)
+def test_the_least_favourable_times_count(costs, expected):
+    """The curve ends at 190; an earlier measurement may lack the network."""
+    plain = [point("plain-1", 100, 50, 50.1, 50), point("plain-2", 190, 60, 60.1, 60)]
+    measured = [
+        plain if cost is None else [*plain, point("x", cost, 55.05, 54.9, 55)] for cost in costs
+    ]
+    assert verdict(excesses("x", measured[0], measured[1:])["seconds"]) == expected
 
 
 def test_the_guide_says_what_was_measured():

@@ -36,6 +36,22 @@ def test_curves_are_means_over_seeds(results, tmp_path, drawn):
     ]  # fmt: skip
 
 
+def test_names_and_numbers_stay_on_paper(results, tmp_path, drawn):
+    table = TABLES["table6"].at("short")
+    names = ("proto-pretrained", "wide-time", "transductive-finetune")
+    for place, (name, adapted) in enumerate(zip(names, (0, 1_400, 44_000), strict=True)):
+        keep_tests(results, name, 0, [[0.5, 0.6 + place / 1000]] * 2, adapted=adapted)
+    rows = read_table(table, results, "short")
+    draw_accuracy({n: compare_rows(table, rows, n) for n in (1, 5)}, tmp_path / "a.png")
+    figure = drawn[-1]
+    right = figure.bbox.x1
+    for axes, others in zip(figure.axes, (figure.axes[2], figure.axes[2], None, None), strict=True):
+        end = right if others is None else others.get_window_extent().x0
+        assert axes.texts
+        assert all(Text.get_window_extent(name).x1 < end for name in axes.texts)
+    assert max(figure.axes[1].get_xticks()) <= 50_000, "no numbers below the names"
+
+
 @pytest.mark.slow
 def test_no_name_lies_over_another(results, tmp_path, drawn):
     table = TABLES["table6"].at("short")

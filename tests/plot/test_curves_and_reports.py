@@ -81,6 +81,38 @@ def test_runs_that_have_hardly_begun(lines, tmp_path):
     draw_comparison({}, tmp_path / "none.png")
 
 
+@pytest.mark.parametrize(("low", "high"), [(2.7, 4.3), (0.51, 0.93), (1.01, 1.9), (0.01, 5.0)])
+def test_the_axis_of_the_loss_has_numbers(low, high, tmp_path, drawn):
+    lines = [{"kind": "train", "step": n, "loss": x} for n, x in enumerate((high, low))]
+    draw_run(lines, tmp_path / "run.png", "a run")
+    axis = drawn[0].axes[0].yaxis
+    bottom, top = drawn[0].axes[0].get_ylim()
+    assert sum(bottom <= tick <= top for tick in axis.get_majorticklocs()) > 2
+    assert not len(axis.get_minorticklocs())
+
+
+def test_a_run_of_one_logged_line_can_be_seen(tmp_path, drawn):
+    draw_run(metrics(0.2)[:1], tmp_path / "run.png", "a run")
+    loss, error, rate = drawn[0].axes
+    assert {axes.get_lines()[0].get_marker() for axes in (loss, error, rate)} == {"o"}
+    assert rate.get_ylim() == pytest.approx((0, 0.105))
+    assert error.get_ylim() == pytest.approx((0, 84))
+
+
+def test_runs_differ_without_colours(tmp_path, drawn):
+    draw_comparison({str(n): metrics(0.2) for n in range(8)}, tmp_path / "all.png")
+    looks = [(li.get_linestyle(), li.get_marker()) for li in drawn[0].axes[0].get_lines()]
+    assert len(set(looks)) == 8
+
+
+def test_curves_say_on_what_was_measured(tmp_path, drawn):
+    draw_run(metrics(0.2), tmp_path / "run.png", "a run", "validation")
+    draw_comparison({"plain": metrics(0.2)}, tmp_path / "all.png", "validation")
+    words = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
+    assert words == ["training", "validation"]
+    assert drawn[1].axes[0].get_ylabel() == "validation error (%)"
+
+
 class Reader(HTMLParser):
     """Collects tags, attributes and text, and checks that tags close in order."""
 
@@ -126,6 +158,12 @@ def test_a_report_holds_everything_within(tmp_path):
     assert [a[:22] for a in reader.addresses] == ["data:image/png;base64,"]
     assert "url(" not in path.read_text()
     assert '<th scope="col" class="number">numbers</th>' in path.read_text()
+
+
+def test_settings_are_written_verbatim():
+    facts = Facts({"seed": 20240101, "rate": 0.000123456, "<a>": "<b>"}, verbatim=True).html()
+    for text in ("<dd>20240101<", "<dd>0.000123456<", "<dt>&lt;a&gt;<", "<dd>&lt;b&gt;<"):
+        assert text in facts
 
 
 def test_a_file_is_whole_or_not_there(tmp_path):

@@ -147,6 +147,37 @@ def test_groups_of_channels_and_one_m_an_image(tmp_path, drawn):
     assert shown["2, mean of 6\nmean of M"].shape == (2, 2)
 
 
+@pytest.mark.parametrize("over", ["channels", "both"])
+def test_the_distance_of_many_diagonals_is_not_that_of_their_mean(over, tmp_path, drawn):
+    model = network(ns.DynamicSimilarity(predictor=ns.PixelPredictor(hidden=4), over=over))
+    picture = torch.randn(3, 8, 7)
+    draw_dynamic(model, picture, tmp_path / "dynamic.png")
+    M = model[0].similarity(picture[None])[0].detach() - 1
+    shown = maps(drawn[0])
+    distance = next(m for title, m in shown.items() if title.startswith("distance"))
+    np.testing.assert_allclose(distance, M.square().mean(0).sqrt(), rtol=1e-4)
+    table = next(layer for layer in ns.convert.describe_layers(model, picture[None]))
+    assert np.sqrt(np.square(distance).mean()) == pytest.approx(table.distance, rel=1e-4)
+
+
+def test_over_channels_gates_are_drawn(tmp_path, drawn):
+    model = network(ns.DynamicSimilarity(predictor=ns.PixelPredictor(hidden=4), over="channels"), 1)
+    picture = torch.randn(3, 8, 7)
+    draw_dynamic(model, picture, tmp_path / "dynamic.png")
+    gates = model[0].similarity(picture[None])[0].detach().unflatten(0, (3, 9))[:, 0] - 1
+    shown = maps(drawn[0])
+    mean = gates.mean((1, 2))[None]
+    np.testing.assert_allclose(shown["0, gates: 3\nmean of M"], mean, atol=1e-5)
+    for number in range(3):
+        np.testing.assert_allclose(shown[f"gate {number + 1}"], gates[number], atol=1e-5)
+    model = nn.Sequential(
+        ns.nn.DynamicConv2d(4, 6, 3, over="channels", similarity_groups=1,
+                            predictor=ns.PixelPredictor(hidden=4)),
+    ).eval()  # fmt: skip
+    draw_dynamic(model, torch.randn(4, 8, 7), tmp_path / "dynamic.png")
+    assert [title for title in maps(drawn[1]) if "tap" in title or "gate " in title] == ["gate 1"]
+
+
 def test_deep_networks_are_cut_and_say_so(tmp_path, drawn, monkeypatch):
     from neural_similarity.plot import similarities
 

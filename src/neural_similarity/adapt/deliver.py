@@ -16,7 +16,7 @@ from .methods import AdaptedNetwork
 from .preprocessing import Preprocessing
 from .report import accuracy_text, write_adapt_report
 from .storage import write_adapted
-from .validation import Rejection
+from .validation import CrossValidation, Rejection
 
 __all__ = ["write_all"]
 
@@ -56,14 +56,27 @@ def write_all(
             validation.confusion,
             classifier.classes_.tolist(),
             folder / "confusion.png",
-            f"{validation.tested} images, cross-validated\n{accuracy_text(validation)}",
+            _confusion_title(validation),
         )
     if validation.before is not None and validation.after is not None:
         draw_calibration(
-            {"scores alone": validation.before.bins, "with temperature": validation.after.bins},
+            {
+                "scores alone": validation.before.bins,
+                "with temperature, as nsl predict prints": validation.after.bins,
+            },
             folder / "calibration.png",
         )
     write_adapt_report(classifier, dataset, folder, name, difference)
+
+
+def _confusion_title(validation: CrossValidation) -> str:
+    """The share that the matrix shows, and the estimate, which is corrected and so differs."""
+    share = validation.confusion.trace() / validation.tested
+    estimate = accuracy_text(validation).removeprefix("accuracy ")
+    return (
+        f"{validation.tested} images, cross-validated: {share:.1%} correct\n"
+        f"estimated on new images: {estimate}"
+    )
 
 
 class _WithDistance(nn.Module):

@@ -47,7 +47,7 @@ def _result(classifier: FewShotClassifier, dataset: FolderSet) -> Iterator[Part]
 
     validation = classifier.cross_validation_
     facts = {
-        "accuracy on new images": accuracy_text(validation).removeprefix("accuracy "),
+        "estimated accuracy on new images": accuracy_text(validation).removeprefix("accuracy "),
         "method": classifier.method_,
         "backbone": classifier.backbone_.name,
         "images": len(dataset),

@@ -24,7 +24,7 @@ _NOTE = (
     "Parameters of M are the parameters that the similarity learns; for a dynamic layer, those of "
     "its predictor. Multiply-adds are counted for one image and include predictors. The distance "
     "is the distance of M from the identity, ‖M − I‖ / ‖I‖; for a dynamic layer, it is computed "
-    "over a few test images."
+    "over a few of the images that it was evaluated on."
 )
 
 
@@ -81,7 +81,7 @@ def inspect(
         Section("Layers", [Table(_HEAD, rows), Text(_NOTE)]),
         Section("Totals", [Facts(totals)]),
         *_pictures(model, images[0], folder),
-        Section("Settings", [Facts(_non_empty(opened_run.config.to_dict()))]),
+        Section("Settings", [Facts(_non_empty(opened_run.config.to_dict()), verbatim=True)]),
     ]
     config = opened_run.config
     report = folder / "report.html"
@@ -137,7 +137,7 @@ def _pictures(model: Any, image: Any, folder: Path) -> list[Any]:
         sections.append(Section("Learned M", [Picture(folder / "static.png", caption)]))
     if PredictedSimilarity in kinds:
         draw_dynamic(model, image, folder / "dynamic.png")
-        caption = "The M that every dynamic layer predicts for the first test image."
+        caption = "The M that every dynamic layer predicts for the first image of its evaluation."
         sections.append(Section("Predicted M", [Picture(folder / "dynamic.png", caption)]))
     return sections
 

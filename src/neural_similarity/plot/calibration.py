@@ -32,7 +32,21 @@ def draw_calibration(
             )  # fmt: skip
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, 1.02)
-        axes.set_xlabel("probability of the predicted class")
+        counts = [count for points in curves.values() for *_, count in points]
+        axes.set_xlabel(f"probability of the predicted class{_per_point(counts)}")
         axes.set_ylabel("share of correct predictions")
-        axes.legend(frameon=False, loc="upper left")
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1))  # no curve runs through it
         save(drawing, path)
+
+
+def _per_point(counts: Sequence[int]) -> str:
+    """How many images a point has: a share of few is uncertain.
+
+    >>> _per_point([12, 13, 12])
+    '\\n(12 to 13 images per point)'
+    """
+    if not counts:
+        return ""
+    low, high = min(counts), max(counts)
+    span = f"{low}" if low == high else f"{low} to {high}"
+    return f"\n({span} image{'s' * (high != 1)} per point)"

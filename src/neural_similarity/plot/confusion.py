@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from .style import GREY, figure, save
 __all__ = ["draw_confusion"]
 
 _MOST_WRITTEN = 30  # classes; with more, the numbers do not fit
-_MOST_NAMED = 60
+_MOST_NAMED = 60  # classes; of more, only some are named
 _LONGEST = 24
 
 
@@ -38,10 +39,11 @@ def draw_confusion(
                     column, row, str(counts[row, column]), ha="center", va="center", color=colour,
                     fontsize=8,
                 )  # fmt: skip
-        if n <= _MOST_NAMED:
-            names = [_short(str(name)) for name in classes]
-            axes.set_xticks(range(n), names, rotation=45, ha="right", rotation_mode="anchor")
-            axes.set_yticks(range(n), names)
+        places = range(0, n, ceil(n / _MOST_NAMED) or 1)
+        names = _labels(classes)
+        shown = [names[place] for place in places]
+        axes.set_xticks(places, shown, rotation=45, ha="right", rotation_mode="anchor")
+        axes.set_yticks(places, shown)
         axes.set_xlabel("predicted class")
         axes.set_ylabel("true class")
         axes.tick_params(length=0)
@@ -51,6 +53,20 @@ def draw_confusion(
         bar = drawing.colorbar(image, ax=axes, shrink=0.8, label="share of the true class")
         bar.outline.set_visible(False)
         save(drawing, path)
+
+
+def _labels(classes: Sequence[Any]) -> list[str]:
+    """Short names on one line each, numbered from 1 if they are alike or not all of them fit.
+
+    >>> _labels(["cat", "dog\\n(small)"])
+    ['cat', 'dog (small)']
+    >>> _labels(["tree near the lake, in summer", "tree near the hut, in summer"])
+    ['1: tree near t…, in summer', '2: tree near t…, in summer']
+    """
+    names = [_short(" ".join(str(name).split())) for name in classes]
+    if len(set(names)) == len(names) <= _MOST_NAMED:
+        return names
+    return [f"{number}: {name}" for number, name in enumerate(names, 1)]
 
 
 def _short(name: str) -> str:

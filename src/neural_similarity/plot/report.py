@@ -21,12 +21,17 @@ __all__ = ["Facts", "Gallery", "Part", "Picture", "Section", "Table", "Text", "w
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and values, one per line."""
+    """Names and values, one per line.
+
+    ``verbatim`` writes numbers as they are: a seed is not 20,240,101, and a rate is not rounded.
+    """
 
     values: Mapping[str, object]
+    verbatim: bool = False
 
     def html(self) -> str:
-        rows = (f"<dt>{_text(k)}</dt><dd>{_text(v)}</dd>" for k, v in self.values.items())
+        text = _verbatim if self.verbatim else _text
+        rows = (f"<dt>{_text(k)}</dt><dd>{text(v)}</dd>" for k, v in self.values.items())
         return f"<dl>{''.join(rows)}</dl>"
 
 
@@ -148,6 +153,11 @@ def _text(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+def _verbatim(value: object) -> str:
+    """A value as Python writes it, as text that is safe in HTML."""
+    return escape(str(value))
 
 
 def _are_numbers(column: Sequence[object]) -> bool:

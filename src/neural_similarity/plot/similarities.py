@@ -79,7 +79,9 @@ def draw_dynamic(model: nn.Module, image: Tensor, path: str | os.PathLike[str]) 
 
     A row shows the mean of M over the image, a kernel shape D if there is one, how far M is from
     the identity at each position, and the entries of M that vary most over the image. If groups of
-    channels or kernels have their own M, their mean is drawn. One M per image has no positions.
+    channels or kernels have their own M, their mean is drawn, and the distance is the root mean
+    square of theirs. Over channels, M is a gate per group, and gates take the place of entries. One
+    M per image has no positions.
 
     Args:
         model: a model with dynamic layers. Its mode is not changed: call ``eval()`` first.
@@ -124,7 +126,8 @@ _HOW_TO_READ = (
     "red more, blue less. Grey is the distance of M from the identity,\n"
     "‖M − I‖ / ‖I‖. The last maps are the entries of M that vary most:\n"
     "“tap 1,3” weights the first row, third column of the kernel;\n"
-    "“1,3 ← 2,2” lets that tap read the patch's second row and column."
+    "“1,3 ← 2,2” lets that tap read the patch's second row and column;\n"
+    "“gate 5” weights the fifth channel, or group of channels."
 )
 
 
@@ -154,10 +157,17 @@ def _static_tiles(name: str, similarity: SimilarityParametrization) -> Iterator[
 def _draw_layer(panels: list[Axes], name: str, similarity: PredictedSimilarity, M: Tensor) -> None:
     """Draw one row; ``M`` is ``(P, Q, [diagonals,] K)`` or ``(P, Q, K, K)``, or without P and Q."""
     diagonal, block = similarity.is_diagonal, similarity.block
-    if similarity.diagonals > 1:
-        M, name = M.mean(-2), f"{name}, mean of {similarity.diagonals}"
     if M.shape[:2] == (1, 1) and M.dim() > 2:  # one M per image
         M = M[0, 0]
+    distance = distance_from_identity(M, diagonal)
+    count, gates = similarity.diagonals, similarity.span.over == "channels"
+    if count > 1:
+        # Of the mean of M, the distance would be too small: differences of channels cancel out.
+        distance = distance.square().mean(-1).sqrt()
+    if gates:  # they weight all taps of a channel alike
+        M, name = (M[..., 0] if count > 1 else M[..., :1]), f"{name}, gates: {count}"
+    elif count > 1:
+        M, name = M.mean(-2), f"{name}, mean of {count}"
     taps = 1 if diagonal else 2
     difference = difference_from_identity(M, diagonal)
     has_positions = difference.dim() > taps
@@ -166,18 +176,16 @@ def _draw_layer(panels: list[Axes], name: str, similarity: PredictedSimilarity, 
     change = entries.reshape(-1, entries.shape[-1]).var(0, correction=0)
     largest = change.topk(min(_ENTRIES, len(change))).indices.tolist()
     limit = max(mean.abs().max().item(), entries[..., largest].abs().max().item())
-    heat_map = draw_difference(
-        panels[0], _laid_out(mean, diagonal, block), limit, f"{name}\nmean of M", diagonal
-    )
+    laid_out = mean[None] if gates else _laid_out(mean, diagonal, block)
+    heat_map = draw_difference(panels[0], laid_out, limit, f"{name}\nmean of M", diagonal)
     unused = panels[1:]
     if (D := similarity.kernel_shape()) is not None:
         draw_shape(unused.pop(0), as_kernel(D.detach().float().cpu(), block), "shape D")
     if has_positions:
-        distance = distance_from_identity(M, diagonal)
         span = f"{distance.min():.2g} to {distance.max():.2g}"
         draw_distance(unused.pop(0), distance, f"distance\n{span}")
         for entry in largest:
-            label = _entry_name(entry, diagonal, block)
+            label = f"gate {entry + 1}" if gates else _entry_name(entry, diagonal, block)
             draw_difference(unused.pop(0), entries[..., entry], limit, label)
     for panel in unused:
         panel.set_axis_off()

@@ -6,6 +6,7 @@ Figures use the object interface: pyplot keeps a global list of figures and may 
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,12 +44,16 @@ _STYLE = {
     "figure.facecolor": "white",
     "savefig.dpi": 130,
 }
+# The user's own style, such as a dark background, does not apply to our plots. The backend is how
+# windows are shown, and looking it up may start one.
+_SETTINGS = {k: v for k, v in matplotlib.rcParamsDefault.items() if k != "backend"} | _STYLE
+_LOCK = threading.RLock()  # matplotlib's settings belong to the process, not to a thread
 
 
 @contextmanager
 def figure(width: float, height: float, title: str | None = None) -> Iterator[Figure]:
     """An empty figure in our style, its size in inches; draw and save it within the block."""
-    with matplotlib.rc_context(_STYLE):  # type: ignore[arg-type]
+    with _LOCK, matplotlib.rc_context(_SETTINGS):  # type: ignore[arg-type]
         drawing = Figure(figsize=(width, height), layout="constrained")
         if title:
             drawing.suptitle(title, fontsize=11)

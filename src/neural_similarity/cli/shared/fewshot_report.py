@@ -106,7 +106,7 @@ def _section(name: str, run: FewShotRun, results: Sequence[Mapping[str, Any]]) -
         parts.append(Picture(picture, "Loss, validation error and learning rate"))
     fingerprints = {f"{r['n_shot']}-shot episodes, fingerprint": r["fingerprint"] for r in results}
     settings = {k: v for k, v in run.config.to_dict().items() if v not in (None, {})}
-    return Section(name, [*parts, Facts(fingerprints), Facts(settings)])
+    return Section(name, [*parts, Facts(fingerprints), Facts(settings, verbatim=True)])
 
 
 def _training_seconds(run: FewShotRun) -> float:

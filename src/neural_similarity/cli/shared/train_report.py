@@ -27,7 +27,7 @@ _CAPTION = "Loss, error and learning rate"
 
 def report_run(run: Run) -> None:
     """Print the result and write ``curves.png`` and ``report.html`` into the run."""
-    draw_run(run.metrics(), run.folder / "curves.png", _title(run))
+    _draw_curves(run)
     write_report(
         run.folder / "report.html",
         _title(run),
@@ -44,11 +44,12 @@ def report_run(run: Run) -> None:
 def report_comparison(runs: Mapping[str, Run], folder: Path) -> None:
     """Print several runs as a table and write ``comparison.png`` and ``report.html``."""
     picture = folder / "comparison.png"
-    draw_comparison({name: run.metrics() for name, run in runs.items()}, picture)
-    for run in runs.values():
-        draw_run(run.metrics(), run.folder / "curves.png", _title(run))
-    rows = [_row(run) for run in runs.values()]
     first = next(iter(runs.values()))
+    metrics = {name: run.metrics() for name, run in runs.items()}
+    draw_comparison(metrics, picture, _evaluated_on(first))
+    for run in runs.values():
+        _draw_curves(run)
+    rows = [_row(run) for run in runs.values()]
     write_report(
         folder / "report.html",
         f"{first.config.model} on {first.config.data}, comparison",
@@ -65,6 +66,15 @@ def report_comparison(runs: Mapping[str, Run], folder: Path) -> None:
     print_table(_HEAD, rows)
     print_line(f"plot: {picture}")
     print_line(f"report: {folder / 'report.html'}")
+
+
+def _draw_curves(run: Run) -> None:
+    draw_run(run.metrics(), run.folder / "curves.png", _title(run), _evaluated_on(run))
+
+
+def _evaluated_on(run: Run) -> str:
+    """The split that the run was evaluated on: ``"validation"`` is held out of training images."""
+    return str(run.environment().get("evaluated_on", "test"))
 
 
 def _row(run: Run) -> tuple[Any, ...]:
@@ -96,7 +106,7 @@ def _last_evaluation(run: Run) -> Evaluation:
 
 
 def _note(run: Run) -> str:
-    is_validation = run.environment().get("evaluated_on") == "validation"
+    is_validation = _evaluated_on(run) == "validation"
     kind = "training images that were held out" if is_validation else "test images"
     return f"Evaluated on {_last_evaluation(run).images:,} {kind}. {_NOTE}"
 
@@ -104,7 +114,10 @@ def _note(run: Run) -> str:
 def _setup(run: Run) -> list[Section]:
     settings = {name: value for name, value in run.config.to_dict().items() if value is not None}
     environment = {k: v for k, v in run.environment().items() if k != "classes"}
-    return [Section("Settings", [Facts(settings)]), Section("Environment", [Facts(environment)])]
+    return [
+        Section("Settings", [Facts(settings, verbatim=True)]),
+        Section("Environment", [Facts(environment)]),
+    ]
 
 
 def _title(run: Run) -> str:
