@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from pathlib import Path
 from statistics import fmean
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from neural_similarity.plot import style
 
@@ -33,6 +34,7 @@ _SHORT_NAMES = {
 }  # fmt: skip
 _DPI = 100  # small files, as these pictures are in the repository
 _NAME, _ASIDE, _LINE = 95, 14, 11  # in points: width of a name, gap before it, its height
+_ROOM = 300  # the end of the axis over the largest number of parameters: room for the last names
 
 
 def draw_error(rows: Mapping[str, RowResults], file: Path) -> None:
@@ -130,8 +132,11 @@ def _draw_points(axes: Axes, points: Sequence[Point]) -> None:
             capsize=2,
         )  # fmt: skip
     if axes.get_xscale() == "log" and points:
-        most = max(point.x for point in points)
-        axes.set_xlim(0.8 * min(point.x for point in points), 15 * most)  # room for the last name
+        least, most = (of(point.x for point in points) for of in (min, max))
+        axes.set_xlim(0.8 * least, _ROOM * most)
+        # Numbers below the names would look like results.
+        powers = range(ceil(log10(0.8 * least)), floor(log10(most)) + 1)
+        axes.xaxis.set_major_locator(FixedLocator([10.0**power for power in powers]))
     axes.grid(axis="y")
 
 
@@ -181,6 +186,5 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
 
 def _logarithmic(axes: Axes) -> None:
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1,)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.xaxis.set_minor_locator(NullLocator())

@@ -22,7 +22,7 @@ from .claims import claims_text
 from .comparison import compare_rows
 from .equal_cost.curve import has_curve
 from .equal_cost.headline import guide_text
-from .equal_cost.text import equal_cost_text, read_study
+from .equal_cost.text import earlier_studies, equal_cost_text, read_study
 from .headlines import headlines
 from .page import CAPTIONS, has_finished, link, page_text, picture_text
 from .row_results import RowResults, has_results, read_table, shots_of
@@ -198,7 +198,11 @@ class Report:
                     draw_accuracy(by_shots, pictures[-1])
         for picture in self._study_pictures():
             study = read_study(picture.stem, self.results, self.budget)
-            draw_study(study, STUDIES[picture.stem].title, picture)
+            earlier = {
+                test: earlier_studies(picture.stem, self.results, self.budget, test)
+                for test in study
+            }
+            draw_study(study, STUDIES[picture.stem].title, picture, earlier)
             pictures.append(picture)
         return pictures
 

@@ -202,21 +202,30 @@ def excesses(
     """How far a network is above the curve of each axis.
 
     Measurements differ: on the axis of time, the least favourable of the newest and of earlier ones
-    counts, the one with the lowest end of the interval.
+    counts. That is one in which the network is below the curve, or else one in which it costs more
+    or less than all widths, or else the one with the lowest end of the interval.
     """
-    found = {axis: _excess(name, points, axis) for axis in AXES}
-    times = [found["seconds"], *(_excess(name, of, "seconds") for of in earlier)]
-    reached = [time for time in times if time is not None]
-    return {**found, "seconds": min(reached, key=_lowest, default=None)}
+    found = dict.fromkeys(AXES) | {
+        axis: Curve.of(points, axis).excess(point)
+        for point in points
+        if point.name == name
+        for axis in AXES
+    }
+    times = [
+        Curve.of(measured, "seconds").excess(point)
+        for measured in (points, *earlier)
+        for point in measured
+        if point.name == name  # an earlier measurement may lack it
+    ]
+    return {**found, "seconds": min(times, key=_favour, default=None)}
 
 
-def _lowest(excess: Estimate) -> float:
-    return excess.mean if excess.low is None else excess.low
-
-
-def _excess(name: str, points: Sequence[Point], axis: str) -> Estimate | None:
-    point = next((point for point in points if point.name == name), None)
-    return None if point is None else Curve.of(points, axis).excess(point)
+def _favour(excess: Estimate | None) -> tuple[int, float]:
+    """The order of measurements, the least favourable first."""
+    if excess is None:
+        return 1, 0.0
+    lowest = excess.mean if excess.low is None else excess.low
+    return (0 if verdict(excess) == "below" else 2), lowest
 
 
 def _shared_seeds(point: Point, widths: Sequence[Point]) -> list[int]:

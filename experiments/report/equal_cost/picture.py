@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from neural_similarity.plot import style
 
 from ...costs import AXES
-from .curve import Curve, Point, has_curve, verdict
+from .curve import Curve, Point, excesses, has_curve, verdict
 
 __all__ = ["draw_study"]
 
@@ -31,13 +31,25 @@ _LABELS = {
 }
 
 
-def draw_study(by_test: Mapping[str, Sequence[Point]], title: str, file: Path) -> None:
-    """A row of panels for every test, a panel for every kind of cost."""
+def draw_study(
+    by_test: Mapping[str, Sequence[Point]],
+    title: str,
+    file: Path,
+    earlier: Mapping[str, Sequence[Sequence[Point]]] | None = None,
+) -> None:
+    """A row of panels for every test, a panel for every kind of cost.
+
+    ``earlier`` has, by test, the networks with the times of earlier measurements. They decide with
+    the newest who lies above the curve, as in the table of verdicts.
+    """
     with style.figure(11.0, 3.6 * len(by_test) + 0.7, title) as picture:
         panels = picture.subplots(len(by_test), len(AXES), sharey="row", squeeze=False)
         for row, (words, points) in zip(panels, by_test.items(), strict=True):
+            before = (earlier or {}).get(words, ())
+            heights = {p.name: excesses(p.name, points, before) for p in points if not p.is_plain}
             for axes, axis in zip(row, AXES, strict=True):
-                _draw_panel(axes, points, axis)
+                winners = [n for n, of in heights.items() if verdict(of[axis]) == "above"]
+                _draw_panel(axes, points, axis, winners)
                 axes.set_xlabel(_LABELS[axis])
             row[0].set_ylabel(f"accuracy, {words} (%)" if words else "accuracy (%)")
         handles: dict[str, Artist] = {}
@@ -50,13 +62,14 @@ def draw_study(by_test: Mapping[str, Sequence[Point]], title: str, file: Path) -
         style.save(picture, file, dpi=100)
 
 
-def _draw_panel(axes: Axes, points: Sequence[Point], axis: str) -> None:
+def _draw_panel(axes: Axes, points: Sequence[Point], axis: str, names: Sequence[str]) -> None:
+    """Networks and the curve; those of these names lie above it."""
     curve, unit = Curve.of(points, axis), _UNITS[axis]
     if has_curve(points):
         costs = np.geomspace(*curve.ends(), 60)
         heights = [curve.at(cost) for cost in costs]
         axes.plot(unit * costs, heights, color=style.GREY, linewidth=1.2, zorder=1)
-    winners = [p for p in points if not p.is_plain and verdict(curve.excess(p)) == "above"]
+    winners = [point for point in points if point.name in names]
     for point in points:
         mean = point.accuracy.mean
         high = point.accuracy.high if len(point.by_seed) > 2 else None  # of two it would be huge

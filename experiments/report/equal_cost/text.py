@@ -40,8 +40,8 @@ the curve misses the plain networks themselves, which is given below each table.
 over episodes alone, and describes that network, not its kind. It is not corrected for the number of
 networks. A network is compared on the seeds that it shares with the widths; the pictures show the
 curve of all seeds, which can differ slightly. Pictures and tables of networks show the newest
-times. In the pictures, filled, coloured symbols lie above the curve by more than the interval, and
-bars are 95 % intervals of networks with at least three seeds.
+times. In the pictures, filled, coloured symbols lie above the curve by more than the interval, in
+every measurement of times, and bars are 95 % intervals of networks with at least three seeds.
 """
 _SEEDS = """
 For some networks, several seeds were planned from the start. Others got more seeds because their
@@ -55,7 +55,8 @@ Every network with a similarity that is compared by several seeds, at equal para
 multiply-adds and equal time per step, in this order. ▲: above the curve by more than the interval.
 ▼: below it by more than the interval. ○: not separated from it. –: not comparable, because it costs
 more, or less, than all plain networks with the same seeds. We measured the time per step
-several times and report what is least favourable to our networks.
+several times and report what is least favourable to our networks: ▼ in any measurement, or else –
+in any, or else ○ in any.
 """
 _MARKS = {"above": "▲", "below": "▼", "not separated": "○"}
 _MISFIT = "The plain network that is furthest from the curve, and by how much:"
