@@ -108,8 +108,8 @@ CLAIMS = (
 )  # fmt: skip
 
 _INTRODUCTION = """
-Differences in points, at this budget, which is far below the paper's: of accuracy at 1 and 5 shots
-in Table 6, and of error, where less is better, in the others. Confirmed: every comparison is
+Differences in points, at this budget, which is far below the paper's: of accuracy in Table 6, at 1
+and 5 shots, and of error, where less is better, in the others. Confirmed: every comparison is
 separated in the claim's favour, over several seeds. Contradicted: at least one, in bold, is
 separated against it; nothing is corrected for their number. Open: anything else, such as too few
 seeds. With one seed the interval is over its episodes, and decides nothing.
@@ -142,10 +142,10 @@ def judge(claim: Claim, tables: Tables) -> bool | None:
     """True if our results confirm a claim, False if they contradict it, None if it is open."""
     if claim.stable:
         return _trains_where_the_other_diverges(claim, tables)
-    answers = [_answer(claim, of) for _, of in _compared(claim, tables)]
+    answers = [_answer(claim, of) for _, _, of in _compared(claim, tables)]
     if False in answers:
         return False
-    whole = len({pair for pair, _ in _compared(claim, tables)}) == len(claim.pairs)
+    whole = len({pair for pair, *_ in _compared(claim, tables)}) == len(claim.pairs)
     return True if answers and whole and all(answers) else None
 
 
@@ -192,16 +192,17 @@ def _differences(
 ) -> dict[tuple[str, str, str], str]:
     """A line for every comparison that was run, by its rows; bold if it decides against a claim."""
     numbers: dict[tuple[str, str, str], list[str]] = {}
-    for pair, of in _compared(claim, tables):
+    for pair, shots, of in _compared(claim, tables):
         if of.difference is not None:
             number = signed(of.difference, brief=True)
             bold = "**" * (decide and _answer(claim, of) is False)
-            numbers.setdefault(pair, []).append(f"{bold}{number}{bold}")
+            words = "" if shots is None else f"{shots} shot{'s' * (shots > 1)} "
+            numbers.setdefault(pair, []).append(f"{words}{bold}{number}{bold}")
     lines = {}
     for pair, of_pair in numbers.items():
         table, *names = pair
         titles = " vs. ".join(_title(tables[table][name]) for name in names)
-        lines[pair] = f"{_data(table)}: {titles}, {' and '.join(of_pair)}{_seeds(pair, tables)}"
+        lines[pair] = f"{_data(table)}: {titles}, {', '.join(of_pair)}{_seeds(pair, tables)}"
     return lines
 
 
@@ -227,8 +228,10 @@ def _has_learned_no_shape(row: RowResults) -> bool:
     return bool(counts) and not any(counts)
 
 
-def _compared(claim: Claim, tables: Tables) -> Iterator[tuple[tuple[str, str, str], Comparison]]:
-    """Every comparison of a claim that was run, for every number of shots."""
+def _compared(
+    claim: Claim, tables: Tables
+) -> Iterator[tuple[tuple[str, str, str], int | None, Comparison]]:
+    """Every comparison of a claim that was run, for every number of shots, if there are any."""
     for pair in claim.pairs:
         name, row, other = pair
         rows = tables.get(name)
@@ -238,7 +241,7 @@ def _compared(claim: Claim, tables: Tables) -> Iterator[tuple[tuple[str, str, st
             continue
         table = TABLES[name]
         for shots in shots_of(rows) if table.metric == "accuracy" else [None]:
-            yield pair, compare(rows[row], rows[other], table.metric, shots)
+            yield pair, shots, compare(rows[row], rows[other], table.metric, shots)
 
 
 def _answer(claim: Claim, of: Comparison) -> bool | None:

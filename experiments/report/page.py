@@ -38,10 +38,11 @@ of the CIFAR images have pixel values rounded to multiples of 4; those of mini-I
 compressed again (WebP, quality 80).
 """
 _HOW_TO_READ = """
-± is a 95 % interval. Differences are relative to the table's baseline, paired by seed. With one
-seed the interval is over the test episodes or images: it describes that network, not its method. A
-difference whose interval contains zero is called "not separated at this budget". Intervals over
-seeds do not include the choice of test images, nor of test classes.
+± is a 95 % interval. Differences are relative to the table's baseline, paired by seed. They use
+only the seeds and episodes that both rows have, so they can differ from those of the columns. With
+one seed the interval is over the test episodes or images: it describes that network, not its
+method. A difference whose interval contains zero is called "not separated at this budget".
+Intervals over seeds do not include the choice of test images, nor of test classes.
 """
 _COMMANDS = """
 ```console

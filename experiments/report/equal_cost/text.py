@@ -28,20 +28,25 @@ AXIS_NAMES = {
 }  # fmt: skip
 
 _INTRODUCTION = """
-Plain networks of several widths give a curve of accuracy versus cost. A network with a similarity
-is compared with the curve at its own cost, seed by seed. Above the curve, the similarity is worth
-more than width. The curve is fitted to plain networks: a parabola in log cost, or a line if there
-are fewer than four widths. If some widths lack seeds of the network, it is fitted to those that
-allow the most comparisons. On the axis of time, widths that are no better than a faster one are
-left out. ± is a 95 % interval over seeds (Student's t), and over episodes if all networks share
-them; on the axis of time it includes an error of timing of at least 3 %, by which measurements on
-different days differ. It includes neither the choice of test images or test classes, nor how far
-the curve misses the plain networks themselves, which is given below each table. With one seed it is
-over episodes alone, and describes that network, not its kind. It is not corrected for the number of
-networks. A network is compared on the seeds that it shares with the widths; the pictures show the
-curve of all seeds, which can differ slightly. Pictures and tables of networks show the newest
-times. In the pictures, filled, coloured symbols lie above the curve by more than the interval, in
-every measurement of times, and bars are 95 % intervals of networks with at least three seeds.
+Does a similarity buy more than width does? Plain networks of several widths give a curve of
+accuracy over cost. A network with a similarity that lies above the curve, at its own cost, is worth
+its cost. "+0.72 ± 0.58" is its height above the curve in points of accuracy, with its 95 %
+interval: if that contains zero, the height may be luck.
+"""
+_DETAILS = """
+A network is compared with the curve seed by seed. The curve is fitted to plain networks: a parabola
+in log cost, or a line if there are fewer than four widths. If some widths lack seeds of the
+network, it is fitted to those that allow the most comparisons. On the axis of time, widths that are
+no better than a faster one are left out. ± is a 95 % interval over seeds (Student's t), and over
+episodes if all networks share them; on the axis of time it includes an error of timing of at least
+3 %, by which measurements on different days differ. It includes neither the choice of test images
+or test classes, nor how far the curve misses the plain networks themselves, which is given below
+each table. With one seed it is over episodes alone, and describes that network, not its kind. It is
+not corrected for the number of networks. A network is compared on the seeds that it shares with the
+widths; the pictures show the curve of all seeds, which can differ slightly. Pictures and tables of
+networks show the newest times. In the pictures, filled, coloured symbols lie above the curve by
+more than the interval, in every measurement of times, and bars are 95 % intervals of networks with
+at least three seeds.
 """
 _SEEDS = """
 For some networks, several seeds were planned from the start. Others got more seeds because their
@@ -93,9 +98,11 @@ def equal_cost_text(results: Path, budget: str, pictures: str) -> Iterator[str]:
         return
     yield "## Equal cost"
     yield markdown.paragraph(_INTRODUCTION)
-    yield markdown.paragraph(_SEEDS)
     yield from _verdicts(studies, results, budget)
+    yield markdown.paragraph(_SEEDS)
     yield from _without_the_first_seed(studies)
+    yield "### How networks are compared"
+    yield markdown.paragraph(_DETAILS)
     for name, by_test in studies.items():
         if by_test:
             yield f"### {STUDIES[name].title}"
