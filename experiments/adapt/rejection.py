@@ -53,7 +53,7 @@ def measure_draw(data: TrainingImages, others: TrainingImages, draw: Draw) -> di
     n_way = int(labels.max()) + 1
     groups = near_duplicates(features, labels, data.mirrored[train])
     parts = fold_numbers(labels, FOLDS, 0, groups)
-    rejection = fit_rejection(features, labels, n_way, parts)
+    rejection = fit_rejection(features, labels, n_way, parts, groups=groups)
     assert rejection is not None
     similar = ~torch.isin(data.labels, data.labels[draw.rows])
 
