@@ -29,6 +29,7 @@ class SphereConv2d(nn.Conv2d):
     The other arguments are ``nn.Conv2d``'s, but ``bias`` is False by default, as in SphereNet.
 
     Example:
+        >>> import torch
         >>> SphereConv2d(3, 8, 3, padding=1)(torch.randn(2, 3, 8, 8)).abs().max() <= 1
         tensor(True)
     """
@@ -71,6 +72,7 @@ class SphereLinear(nn.Linear):
     """``nn.Linear`` that compares directions; arguments as in :class:`SphereConv2d`.
 
     Example:
+        >>> import torch
         >>> SphereLinear(6, 3, operator="sigmoid")(torch.randn(4, 6)).shape
         torch.Size([4, 3])
     """
