@@ -41,10 +41,10 @@ from neural_similarity.train.checkpoint import (
     write_checkpoint,
     write_weights,
 )
-from neural_similarity.train.comparisons import read_comparison, write_comparison
 from neural_similarity.train.config import read_settings
 from neural_similarity.train.distributed import World
 from neural_similarity.train.loop import Progress
+from neural_similarity.train.runs.comparisons import read_comparison, write_comparison
 
 
 @dataclass(frozen=True)

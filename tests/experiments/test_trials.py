@@ -68,7 +68,7 @@ def test_a_trial_names_the_code_that_ran_it(tmp_path, monkeypatch):
     results, folder = tmp_path / "results", tmp_path / "run"
 
     def by(commit):
-        monkeypatch.setattr("neural_similarity.train.environment.code_version", lambda: commit)
+        monkeypatch.setattr("neural_similarity.train.runs.environment.code_version", lambda: commit)
 
     by("first")
     run = train_method(replace(SMALL, method="proto", steps=1), folder)
@@ -98,7 +98,9 @@ def test_a_trial_names_the_code_that_ran_it(tmp_path, monkeypatch):
 def test_a_test_names_the_code_of_its_start(tmp_path, monkeypatch):
     run = train_method(replace(SMALL, method="proto", steps=1), tmp_path / "run")
     commits = iter(["at the start", "at the end"])
-    monkeypatch.setattr("neural_similarity.train.environment.code_version", lambda: next(commits))
+    monkeypatch.setattr(
+        "neural_similarity.train.runs.environment.code_version", lambda: next(commits)
+    )
 
     def on_progress(name, done, total):
         assert next(commits) == "at the end", "it was not asked before the first episode"

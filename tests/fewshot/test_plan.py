@@ -19,7 +19,7 @@ from neural_similarity.fewshot import (
 )
 from neural_similarity.fewshot import plan as plan_module
 from neural_similarity.fewshot.from_settings import DEMO, configs_from_settings
-from neural_similarity.train.folders import alone
+from neural_similarity.train.runs.folders import alone
 
 QUICK = replace(SMALL, steps=2, val_episodes=2, episodes=2)
 

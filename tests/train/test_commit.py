@@ -36,7 +36,7 @@ def test_a_run_names_every_version_that_trained_it(monkeypatch, tmp_path):
     config, folder = replace(SMALL, epochs=1.0), tmp_path / "run"
 
     def train_by(commit, until=None):
-        monkeypatch.setattr("neural_similarity.train.environment.code_version", lambda: commit)
+        monkeypatch.setattr("neural_similarity.train.runs.environment.code_version", lambda: commit)
         callback = None if until is None else killed_at(until)
         return train(config, folder, resume=True, callback=callback)
 

@@ -8,8 +8,8 @@ from support.command import nsl, one_line
 import neural_similarity as ns
 from neural_similarity import _io
 from neural_similarity.train import Run, TrainConfig
-from neural_similarity.train.comparisons import read_comparison, write_comparison
-from neural_similarity.train.folders import alone, replaced, sharing
+from neural_similarity.train.runs.comparisons import read_comparison, write_comparison
+from neural_similarity.train.runs.folders import alone, replaced, sharing
 
 CONFIGS = {"none": TrainConfig(seed=0), "static": TrainConfig(seed=0, similarity="static")}
 OTHERS = {"none": TrainConfig(seed=1)}
@@ -112,7 +112,7 @@ def test_a_disk_that_is_full_is_told_of_the_run(comparison, monkeypatch):
     def full(file, content):
         raise OSError(28, "No space left on device", str(file))
 
-    monkeypatch.setattr("neural_similarity.train.run_folder.write_file", full)
+    monkeypatch.setattr("neural_similarity.train.runs.run_folder.write_file", full)
     run, before = Run(comparison / "none", CONFIGS["none"]), content(comparison)
     with run.alone(), pytest.raises(ns.RunError, match=r"none/config\.json: expected to write"):
         run.create(force=True)

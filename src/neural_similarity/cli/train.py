@@ -164,7 +164,7 @@ def _configurations(
 ) -> dict[str, TrainConfig]:
     """What to train, by kind of similarity; a resumed run keeps settings not given again."""
     from ..train import Run, TrainConfig
-    from ..train.comparisons import read_comparison
+    from ..train.runs.comparisons import read_comparison
     from ..train.start import source_settings
 
     is_run = resumed is not None and (resumed / "config.json").is_file()
@@ -254,9 +254,9 @@ def _train(
 ) -> None:
     """Train one network into a folder, or several into subfolders of it."""
     from ..train import TrainConfig
-    from ..train.comparisons import check_comparison, read_comparison, write_comparison
     from ..train.distributed import World, find_device, is_first_process, world_size
-    from ..train.folders import alone, check_outside_images
+    from ..train.runs.comparisons import check_comparison, read_comparison, write_comparison
+    from ..train.runs.folders import alone, check_outside_images
     from ..train.task import Classification
     from .shared.train_report import report_comparison, report_run
 

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import RunError
-from ..train.comparisons import check_comparison, read_comparison, write_comparison
 from ..train.distributed import World, find_device, is_first_process, join_world, restarted
-from ..train.folders import alone
+from ..train.runs.comparisons import check_comparison, read_comparison, write_comparison
+from ..train.runs.folders import alone
 from .config import FewShotConfig
 from .from_settings import stored_config
 from .runs import FewShotRun, Trial

@@ -21,8 +21,8 @@ from ..data import Episodes
 from ..errors import RunError
 from ..train.checkpoint import write_atomically
 from ..train.distributed import World
-from ..train.environment import here_and_now
 from ..train.metrics import ADVICE
+from ..train.runs.environment import here_and_now
 from .evaluate import Evaluator, Result, episodes_per_second
 
 __all__ = ["ResultFile", "read_result"]

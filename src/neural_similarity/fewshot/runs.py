@@ -17,9 +17,9 @@ from ..errors import RunError
 from ..train.build import build_model, find_classifier, keep_random_numbers
 from ..train.checkpoint import read_step, read_weights
 from ..train.distributed import World
-from ..train.folders import sharing, tidy
-from ..train.run_folder import RunFolder
-from ..train.runs import Run
+from ..train.runs.folders import sharing, tidy
+from ..train.runs.run import Run
+from ..train.runs.run_folder import RunFolder
 from ..train.settings import Settings
 from .config import FewShotConfig
 from .evaluate import Evaluator, mean_feature

@@ -7,11 +7,11 @@ from .build import build_model, build_optimizer
 from .commit import code_version
 from .config import TrainConfig
 from .distributed import World
-from .environment import here_and_now
 from .evaluate import Evaluation, evaluate
 from .ingredients.recipes import RECIPES, recipe_settings
 from .loop import train
-from .runs import Run
+from .runs.environment import here_and_now
+from .runs.run import Run
 
 __all__ = [
     "RECIPES",

@@ -27,11 +27,11 @@ from .checkpoint import (
 )
 from .config import TrainConfig
 from .distributed import World, join_world, restarted, synchronise_batch_norm
-from .folders import check_outside_images
 from .ingredients.schedules import SCHEDULES
 from .metrics import MetricsFile
-from .run_folder import RunFolder
-from .runs import Run
+from .runs.folders import check_outside_images
+from .runs.run import Run
+from .runs.run_folder import RunFolder
 from .stop_signals import collect_stop_signals
 from .task import Classification, Task
 from .tensorboard import check_tensorboard, tensorboard_events

@@ -14,8 +14,8 @@ from ..convert import freeze_backbone, freeze_statistics
 from ..errors import RunError
 from .build import find_classifier, held_out_share
 from .config import TrainConfig
-from .run_folder import RunFolder
-from .runs import Run
+from .runs.run import Run
+from .runs.run_folder import RunFolder
 from .settings import NETWORK_SETTINGS, SIMILARITY_SETTINGS, Settings
 
 __all__ = [

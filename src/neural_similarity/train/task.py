@@ -14,7 +14,7 @@ from .config import TrainConfig
 from .distributed import World
 from .evaluate import evaluate
 from .ingredients.losses import classification_loss, l1_on_similarity
-from .runs import Run
+from .runs.run import Run
 from .start import begin_with, check_division, check_source, freeze
 
 __all__ = ["Batches", "Classification", "Task"]

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...fewshot.inner_loop.call_with import call_with
 from ...fewshot.inner_loop.episode_parameters import BIAS, WEIGHT, Tensors
-from ...nn.call_with import call_with
 from .. import linear_heads as heads
 from .adam import Adam
 from .base import AdaptedNetwork

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ...convert.merge import merged_copy
 from ...convert.switch import check_switched_on
+from ...fewshot.inner_loop.call_with import call_with
 from ...fewshot.inner_loop.episode_parameters import Tensors
-from ...nn.call_with import call_with
 from ..backbones.extractor import FeatureExtractor
 from .base import Adapter
 from .cached_trunk import CachedTrunk

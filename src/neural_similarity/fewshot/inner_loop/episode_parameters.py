@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from ...convert import attach, similarity_parameters
 from ...convert.switch import check_switched_on
-from ...nn.call_with import call_with
 from ...nn.dynamic import DynamicSimilarity
 from ...nn.inventory import named_similarities
 from ...nn.static import StaticSimilarity
 from ..batches import BatchNorm
 from ..network import FewShotNetwork, batch_statistics
+from .call_with import call_with
 
 __all__ = [
     "BIAS",

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from ...nn.call_with import call_with
 from ...nn.inventory import static_similarities
+from .call_with import call_with
 
 __all__ = ["Forward", "ManyEpisodes", "fixed_norm", "replaced"]
 

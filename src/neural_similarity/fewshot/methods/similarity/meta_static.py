@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ....errors import RunError
-from ....nn.call_with import call_with
 from ...batches import query_labels
+from ...inner_loop.call_with import call_with
 from ...inner_loop.episode_parameters import (
     BIAS,
     WEIGHT,

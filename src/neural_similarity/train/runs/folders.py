@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from .._io import alone_in, foreign_entries, has_writers, locked, settle, whole_folder
-from .._json import read_json
-from ..data import data_directory
-from ..data.folders import SPLITS, check_outside, folder_names
-from ..errors import RunError
-from .settings import Settings
+from ..._io import alone_in, foreign_entries, has_writers, locked, settle, whole_folder
+from ..._json import read_json
+from ...data import data_directory
+from ...data.folders import SPLITS, check_outside, folder_names
+from ...errors import RunError
+from ..settings import Settings
 
 __all__ = [
     "COMPARISON",

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from torch import nn
 
-from ..data import ImageSet
-from ..errors import RunError
-from .build import build_model, keep_random_numbers, training_copy, unseen_images, unseen_splits
-from .checkpoint import read_weights
-from .config import TrainConfig
+from ...data import ImageSet
+from ...errors import RunError
+from ..build import build_model, keep_random_numbers, training_copy, unseen_images, unseen_splits
+from ..checkpoint import read_weights
+from ..config import TrainConfig
+from ..settings import Settings
 from .run_folder import RunFolder
-from .settings import Settings
 
 __all__ = ["Run"]
 

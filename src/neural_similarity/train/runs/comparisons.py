@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import RunError
+from ...errors import RunError
+from ..settings import Settings, check_kind
 from .folders import COMPARISON, read_runs, tidy
 from .run_folder import begin, differing_settings
-from .settings import Settings, check_kind
 
 __all__ = ["check_comparison", "read_comparison", "write_comparison"]
 

@@ -21,15 +21,17 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from torch import Tensor
 
-from .. import _check
-from .._io import write_file
-from .._json import Side, build, read_json
-from ..data import FolderSet, ImageSet, eval_loader
-from ..data.images import SEEN_SHARE
-from ..errors import RunError
-from .checkpoint import disk_errors, write_atomically
-from .commit import UNKNOWN
-from .distributed import World
+from ... import _check
+from ..._io import write_file
+from ..._json import Side, build, read_json
+from ...data import FolderSet, ImageSet, eval_loader
+from ...data.images import SEEN_SHARE
+from ...errors import RunError
+from ..checkpoint import disk_errors, write_atomically
+from ..commit import UNKNOWN
+from ..distributed import World
+from ..metrics import MetricsFile
+from ..settings import COMMANDS, Settings, check_kind
 from .environment import here_and_now
 from .folders import (
     COMPARISON,
@@ -41,8 +43,6 @@ from .folders import (
     run_names,
     tidy,
 )
-from .metrics import MetricsFile
-from .settings import COMMANDS, Settings, check_kind
 
 __all__ = [
     "RunFolder",

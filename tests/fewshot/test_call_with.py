@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import neural_similarity as ns
-from neural_similarity.nn.call_with import call_with
+from neural_similarity.fewshot.inner_loop.call_with import call_with
 
 
 def shared_predictors():

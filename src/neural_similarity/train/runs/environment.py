@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from .. import __version__
-from .commit import code_version
-from .distributed import World
+from ... import __version__
+from ..commit import code_version
+from ..distributed import World
 
 __all__ = ["here_and_now"]
 
