@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.page_cases import COLOURS, picture, toy_backbone, write_pictures
-from support.page_server import chromium, learned, served
+from support.page_server import learned, served
 
 from neural_similarity.adapt import Preprocessing
 from neural_similarity.errors import FileFormatError
@@ -17,12 +17,6 @@ from neural_similarity.page.takeaway import runtime
 from neural_similarity.page.takeaway.runtime import has_runtime, install_runtime
 
 NAME = "<b>red"  # names of classes may look like markup
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as opened:
-        yield opened
 
 
 def predicted(folder, content):
