@@ -138,10 +138,9 @@ def split_validation(
             f"It is the share of every class that is held out."
         )
     generator = generator_of(seed, "validation")
-    groups = getattr(dataset, "groups", None)
-    groups = torch.arange(len(dataset)) if groups is None else groups
+    groups = dataset.groups if isinstance(dataset, FolderSet) else None
     held_out = torch.zeros(len(dataset), dtype=torch.bool)
-    first = _first_of_each(groups)
+    first = ~held_out if groups is None else _first_of_each(groups)
     for label in range(dataset.num_classes):
         members = (first & (dataset.labels == label)).nonzero().flatten()
         shuffled = members[torch.randperm(len(members), generator=generator)]
@@ -149,7 +148,8 @@ def split_validation(
         if len(members) >= 2:
             count = min(max(count, 1), len(members) - 1)
         held_out[shuffled[:count]] = True
-    held_out = torch.isin(groups, groups[held_out])
+    if groups is not None:
+        held_out = torch.isin(groups, groups[held_out])
     parts = [mask.nonzero().flatten() for mask in (~held_out, held_out)]
     return dataset.subset(parts[0]), dataset.subset(parts[1])
 

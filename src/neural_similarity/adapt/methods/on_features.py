@@ -28,7 +28,7 @@ class HeadAdapter(Adapter):
             also to the features of the mirror images; with ``copies``, also to group numbers.
         unit: whether the features are scaled to unit length.
         mirrors: whether it also learns from mirror images.
-        copies: whether it is told which images are near-identical.
+        copies: whether it gets the group numbers of near-identical images.
     """
 
     make: Callable[..., nn.Linear] = heads.prototypes

@@ -59,8 +59,7 @@ def _load_imagefolder(request: Request) -> ImageSet:
 def _with_copies(dataset: FolderSet) -> FolderSet:
     """The set with its groups of copies, on which divisions depend; so does the fingerprint."""
     groups = groups_of_copies(dataset.root, dataset.files)
-    copies = groups.unique(return_counts=True)[1].max() > 1 if len(groups) else False
-    if not copies:
+    if len(groups.unique()) == len(groups):
         return dataset
     content = key_of((dataset.fingerprint, groups.tolist()))[:12]
     return replace(dataset, groups=groups, fingerprint=content)
